@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flytraj.errors import InvalidArgumentError
 
-__all__ = ["FrameClock", "Sampling"]
+__all__ = ["FrameClock", "RecordingClock", "Sampling"]
 
 Sampling = Literal["grid", "interval"]
 
@@ -19,8 +22,8 @@ class FrameClock:
     tolerance when times are compared.
 
     With `sampling="grid"` frames keep to multiples of the interval, counted from the first tick: each is at
-    most half a timestep off its place, for ever. With `sampling="interval"` the next frame is due one interval
-    after the last one, which is flygym's rule to the bit; where the interval is no multiple of the timestep
+    most half a timestep off its place, for ever. With `sampling="interval"` the next frame is due one
+    interval after the last one, which is flygym's rule to the bit; where the interval is no multiple of the timestep
     its rounding adds up (2 ms steps at 60 fps give 62.5 frames a second).
 
     Time that goes back is a reset of the simulation: a frame is due at once and the grid starts there anew.
@@ -93,3 +96,91 @@ class FrameClock:
         passed = math.floor((time - self._start + self._tolerance) / self._interval)
         self._next_due = self._start + (passed + 1) * self._interval - self._tolerance
         return True
+
+
+class RecordingClock:
+    """The clock of a recording of many worlds: it follows the simulation and never goes back.
+
+    Without resets it is the simulation time. When some worlds are reset it goes on with the others; when all
+    are, it goes on by one timestep and a frame is due at once.
+
+    Args:
+        frame_clock: Decides which times are due.
+        n_worlds: Number of recorded worlds.
+
+    Attributes:
+        time: Seconds on the recording's own clock.
+        restarted: `(n_worlds,)` bool: worlds reset since the last frame.
+    """
+
+    def __init__(self, frame_clock: FrameClock, n_worlds: int) -> None:
+        self.frame_clock = frame_clock
+        self.time = 0.0
+        self.restarted = np.zeros(n_worlds, bool)
+        self._tolerance = frame_clock.timestep * 0.5
+        self._previous = np.empty(n_worlds)
+        self._steps = np.empty(n_worlds)
+        self._leader = 0
+        self._offset = 0.0
+        self._started = False
+        self._resume_at: float | None = None
+
+    @property
+    def offset(self) -> float:
+        """What is added to the leading world's simulation time."""
+        return self._offset
+
+    @property
+    def next_due(self) -> float:
+        """Simulation time of the leading world before which no frame is due."""
+        return self.frame_clock.next_due - self._offset
+
+    def resume(self, time: float) -> None:
+        """Make the next frame due at once, at `time` on the recording's clock."""
+        self._resume_at = time
+        self._started = False
+        self.frame_clock.reset()
+
+    def skip_to(self, time: float) -> None:
+        """Count ticks that were not due and not passed on, the last of them at simulation time `time`."""
+        self._previous[:] = time
+
+    def tick(self, times: NDArray[np.float64]) -> bool:
+        """Tell whether a frame is due.
+
+        Args:
+            times: `(n_worlds,)` simulation time of each world in seconds.
+        """
+        if not self._started:
+            self._start(times)
+        else:
+            np.subtract(times, self._previous, out=self._steps)
+            lowest, highest = self._steps.min(), self._steps.max()
+            leading = self._steps[self._leader]
+            if lowest < 0:
+                self.restarted |= self._steps < 0
+            if highest - leading > self._tolerance or leading < 0:
+                self._follow(times)
+        self._previous[:] = times
+        self.time = max(self.time, self._offset + float(times[self._leader]))
+        return self.frame_clock.tick(self.time)
+
+    def _start(self, times: NDArray[np.float64]) -> None:
+        if self._resume_at is not None:
+            self._offset = self._resume_at - float(times[self._leader])
+        elif self._offset == 0.0:
+            self.time = float(times[self._leader])
+        self._started = True
+
+    def _follow(self, times: NDArray[np.float64]) -> None:
+        """Find a world that moves with most of the others, and go on from where the clock stands."""
+        forward = self._steps[self._steps > 0]
+        if len(forward):
+            step = float(np.median(forward))
+        else:
+            step = self.frame_clock.timestep
+            self.frame_clock.reset()
+        behind = np.abs(self._steps - step)
+        if behind[self._leader] > self._tolerance:
+            self._leader = int(behind.argmin()) if len(forward) else self._leader
+            self._offset = self.time + step - float(times[self._leader])

@@ -1,0 +1,241 @@
+"""Making datasets, and opening them to append."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from flytraj.errors import (
+    DatasetExistsError,
+    DatasetNotFoundError,
+    FormatError,
+    InvalidArgumentError,
+    ModelMismatchError,
+)
+from flytraj.model import dim_labels, fingerprint, kinematic_layout, pack_model, pack_spec
+from flytraj.schema import Schema
+from flytraj.store.description import ROOT, Description, group_document
+from flytraj.store.engine import Engine, Part, open_engine
+from flytraj.store.layout import Layout
+from flytraj.store.recover import recover
+from flytraj.store.writer import commit
+
+__all__ = ["COMPRESSIONS", "Claim", "Compression", "Embedding", "Mode", "read_blob", "read_description"]
+
+Mode = Literal["w-", "w", "a"]
+Compression = Literal["lz4", "zstd", "none"]
+COMPRESSIONS = ("lz4", "zstd", "none")
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What of the model goes into a dataset.
+
+    Attributes:
+        mj_model: The model, for names, layout and fingerprint.
+        embed_model: Whether the compiled model is embedded.
+        spec: Its spec, to embed the XML with its assets.
+    """
+
+    mj_model: mujoco.MjModel
+    embed_model: bool = True
+    spec: mujoco.MjSpec | None = None
+
+    def blobs(self) -> dict[str, NDArray[np.uint8]]:
+        """Name to bytes."""
+        layout = json.dumps(kinematic_layout(self.mj_model)).encode()
+        blobs = {"layout": np.frombuffer(layout, np.uint8)}
+        if self.embed_model:
+            blobs["mjb"] = pack_model(self.mj_model)
+        if self.spec is not None:
+            blobs["xml"] = pack_spec(self.spec)
+        return blobs
+
+
+class Claim:
+    """A store held for writing, before a dataset is made in it or after one is found there.
+
+    Args:
+        store: Path or Zarr store.
+        mode: `"w-"` makes a new dataset, `"w"` replaces one, `"a"` appends to one or makes it.
+
+    Attributes:
+        engine: The store, locked.
+        existing: The dataset to append to; None where one is to be made.
+
+    Raises:
+        DatasetExistsError: With `"w-"`, there is something at the store.
+        DatasetLockedError: Another recorder writes to it.
+        FormatError: What is to be replaced or appended to is no flytraj dataset.
+    """
+
+    def __init__(self, store: Any, mode: Mode) -> None:
+        if mode not in ("w-", "w", "a"):
+            raise InvalidArgumentError(f'mode must be "w-", "w" or "a", not {mode!r}.')
+        self._mode = mode
+        self.engine: Engine = open_engine(store, create=True)
+        self.existing: Description | None = None
+        self.engine.lock()
+        try:
+            self._look()
+        except BaseException:
+            self.engine.unlock()
+            raise
+
+    def create(
+        self,
+        schema: Schema,
+        worlds: NDArray[np.int64],
+        layout: Layout,
+        *,
+        compression: Compression,
+        clock: Mapping[str, Any],
+        embedding: Embedding,
+        source: str,
+    ) -> Description:
+        """Make the dataset, without frames."""
+        if self._mode == "w":
+            self.engine.delete(sorted(self.engine.keys(), key=lambda key: key != ROOT))
+        labels = _labels(embedding.mj_model, schema)
+        blobs = embedding.blobs()
+        description = Description.create(
+            schema,
+            len(worlds),
+            layout,
+            compression=compression,
+            clock=clock,
+            model={"fingerprint": fingerprint(kinematic_layout(embedding.mj_model))},
+            info={"versions": _versions(source), "created": _now()},
+            labels={dim: len(names) for dim, names in labels.items()},
+            blobs={name: len(data) for name, data in blobs.items()},
+        )
+        self.engine.replace(f"model/{ROOT}", json.dumps(group_document()).encode())
+        for name, document in description.arrays.items():
+            self.engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
+        static = {"world": worlds, **{f"model/{name}": data for name, data in blobs.items()}}
+        documents = description.documents
+        self.engine.write(Part(name, documents[name], (0,), data) for name, data in static.items())
+        for dim, names in labels.items():
+            self.engine.write_labels(dim, documents[dim], names)
+        return commit(self.engine, description)
+
+    def check_appendable(
+        self,
+        schema: Schema,
+        worlds: NDArray[np.int64],
+        clock: Mapping[str, Any],
+        mj_model: mujoco.MjModel,
+    ) -> None:
+        """Check that frames of these variables, worlds and model can be appended.
+
+        Raises:
+            InvalidArgumentError: Variables, worlds or the clock differ.
+            ModelMismatchError: The model does.
+        """
+        assert self.existing is not None
+        found, where = self.existing, str(self.engine)
+        if found.model["fingerprint"] != fingerprint(kinematic_layout(mj_model)):
+            raise ModelMismatchError(f"{where} was recorded with another model: record to a new dataset.")
+        recorded = {v.name: (v.shape, v.dtype) for v in found.schema.variables}
+        wanted = {v.name: (v.shape, v.dtype) for v in schema.variables}
+        for name in recorded.keys() | wanted.keys():
+            if recorded.get(name) != wanted.get(name):
+                raise InvalidArgumentError(
+                    f"Frames cannot be appended to {where}: {name!r} is {_shown(recorded.get(name))} there, "
+                    f"{_shown(wanted.get(name))} here. Ask for the same fields, channels and dtype."
+                )
+        ids = self.engine.read_array("world", found.documents["world"], (slice(0, found.n_worlds),))
+        if not np.array_equal(ids, worlds):
+            raise InvalidArgumentError(
+                f"Frames cannot be appended to {where}: it holds other worlds ({len(ids)}: {ids[:5]}…) than "
+                f"this recorder's ({len(worlds)}: {worlds[:5]}…)."
+            )
+        if dict(found.clock) != dict(clock):
+            raise InvalidArgumentError(
+                f"Frames cannot be appended to {where}: its clock is {dict(found.clock)}, here {dict(clock)}."
+            )
+
+    def release(self) -> None:
+        """Give the store back untouched; a folder made for nothing goes."""
+        self.engine.unlock()
+        folder = self.engine.folder
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+    def _look(self) -> None:
+        root = self.engine.read(ROOT)
+        where = str(self.engine)
+        if self._mode == "w-":
+            if root is not None or self._has_anything():
+                raise DatasetExistsError(
+                    f'{where} exists already: choose another path, or mode="a" to append, "w" to replace.'
+                )
+        elif root is not None:
+            description = Description.from_json(root, where)
+            if self._mode == "a":
+                self.existing = recover(self.engine, description).description
+        elif self._has_anything():
+            raise FormatError(f"{where} holds something that is no flytraj dataset: it is left alone.")
+
+    def _has_anything(self) -> bool:
+        if self.engine.folder is not None:
+            return any(path.name != ".lock" for path in self.engine.folder.iterdir())
+        return bool(self.engine.keys())
+
+
+def read_description(engine: Engine) -> Description:
+    """Read what a store holds.
+
+    Raises:
+        DatasetNotFoundError: Nothing is there.
+        FormatError: It is no flytraj dataset, or of a newer format.
+    """
+    root = engine.read(ROOT)
+    if root is None:
+        if engine.folder is not None and not engine.folder.exists():
+            raise DatasetNotFoundError(f"There is no dataset at {engine}.")
+        raise FormatError(f"{engine} is no flytraj dataset (it has no {ROOT}).")
+    return Description.from_json(root, str(engine))
+
+
+def read_blob(engine: Engine, description: Description, name: str) -> NDArray[np.uint8] | None:
+    """Bytes of an embedded part of the model; None if it is not embedded."""
+    document = description.documents.get(f"model/{name}")
+    if document is None:
+        return None
+    return engine.read_array(f"model/{name}", document, (slice(0, document["shape"][0]),))
+
+
+def _labels(mj_model: mujoco.MjModel, schema: Schema) -> dict[str, list[str]]:
+    labels: dict[str, list[str]] = {}
+    for variable in schema.variables:
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
+            if dim not in labels and size:
+                names = dim_labels(mj_model, dim, size)
+                if names is not None:
+                    labels[dim] = names
+    return labels
+
+
+def _versions(source: str) -> dict[str, str]:
+    return {
+        "flytraj": importlib.metadata.version("flytraj"),
+        "mujoco": mujoco.__version__,
+        "source": source,
+    }
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _shown(value: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+    return "absent" if value is None else f"{value[1]} {value[0]}"

@@ -1,0 +1,98 @@
+"""What a store must do for a dataset, and the choice of the engine that does it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Engine", "Index", "Part", "open_engine"]
+
+Index = tuple[slice | NDArray[np.int64], ...]
+"""One slice or array of integers a dim, taken along each on its own (NumPy's `np.ix_`)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Whole shards of an array, to be written.
+
+    Attributes:
+        name: Path of the array in the dataset.
+        document: Its metadata document.
+        start: First index along each dim.
+        values: What to write; along each dim it ends on a shard's edge or the array's.
+    """
+
+    name: str
+    document: dict[str, Any]
+    start: tuple[int, ...]
+    values: NDArray[Any]
+
+
+class Engine(Protocol):
+    """A place that holds one dataset.
+
+    `folder` is the local folder, or None for any other store.
+    """
+
+    folder: Path | None
+
+    def read(self, key: str) -> bytes | None:
+        """The bytes under a key; None if there are none."""
+
+    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        """Put bytes under a key: a reader sees the old or the new ones, whole."""
+
+    def write(self, parts: Iterable[Part]) -> None:
+        """Write shards; each is replaced whole, and all are durable on return."""
+
+    def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        """Read a box of an array.
+
+        Raises:
+            CorruptDatasetError: A chunk is missing or fails its checksum.
+        """
+
+    def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
+        """Write an array of strings."""
+
+    def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
+        """Read an array of strings."""
+
+    def keys(self) -> list[str]:
+        """All keys."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove keys."""
+
+    def lock(self) -> None:
+        """Become the only writer.
+
+        Raises:
+            DatasetLockedError: There is another.
+        """
+
+    def unlock(self) -> None:
+        """Let others write."""
+
+
+def open_engine(store: Any, *, create: bool = False) -> Engine:
+    """Make the engine for a path or a Zarr store.
+
+    Args:
+        store: Path of a local folder, URL that fsspec knows, or a Zarr store.
+        create: Make the folder if there is none.
+    """
+    from flytraj.store.zarr_engine import ZarrEngine, local_root
+
+    folder = local_root(store)
+    if folder is None:
+        return ZarrEngine(store)
+    from flytraj.store.folder_engine import FolderEngine
+
+    return FolderEngine(Path(os.path.abspath(folder)), create=create)

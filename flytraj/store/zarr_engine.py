@@ -1,0 +1,146 @@
+"""Any Zarr store, through zarr-python. The only module that imports zarr."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata.v3 import ArrayV3Metadata
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore, StorePath
+
+from flytraj.errors import CorruptDatasetError, DatasetNotFoundError, InvalidArgumentError, WriteError
+from flytraj.store.engine import Index, Part
+
+__all__ = ["ZarrEngine", "local_root", "local_store", "read_labels", "write_labels"]
+
+_GROWN = 2**40
+
+
+def local_root(store: Any) -> Path | None:
+    """Folder of a store that is a path or zarr's own local store; None for any other."""
+    if isinstance(store, LocalStore):
+        return store.root
+    if isinstance(store, os.PathLike) or (isinstance(store, str) and "://" not in store):
+        return Path(store)
+    if isinstance(store, (Store, str)):
+        return None
+    raise InvalidArgumentError(
+        f"A store is a path, a URL or a Zarr store; found {type(store).__module__}.{type(store).__name__}."
+    )
+
+
+class ZarrEngine:
+    """A dataset in a Zarr store that is no local folder: in memory, in a ZIP file, in the cloud.
+
+    There is no lock and no fsync: what the store calls written is taken as written.
+    """
+
+    folder: Path | None = None
+
+    def __init__(self, store: Store | str) -> None:
+        self._store = FsspecStore.from_url(store) if isinstance(store, str) else store
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            buffer = sync(self._store.get(key, prototype=default_buffer_prototype()))
+        except FileNotFoundError:
+            return None
+        return None if buffer is None else buffer.to_bytes()
+
+    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        del durable
+        buffer = default_buffer_prototype().buffer.from_bytes(data)
+        self._write(self._store.set(key, buffer))
+
+    def write(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            shape = [size if dim != "frame" else _GROWN for dim, size in _dims(part.document)]
+            array = self._array(part.name, {**part.document, "shape": shape})
+            region = tuple(
+                slice(start, start + size)
+                for start, size in zip(part.start, part.values.shape, strict=True)
+            )
+            try:
+                array[region] = part.values
+            except OSError as error:
+                raise WriteError(f"Writing {part.name!r} to {self} failed: {error}") from error
+
+    def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        array = self._array(name, document)
+        try:
+            return np.asarray(array.oindex[index])
+        except FileNotFoundError as error:
+            raise DatasetNotFoundError(f"{self} is gone: {error}") from error
+        except (RuntimeError, ValueError, OSError) as error:
+            raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read at {index}: {error}") from error
+
+    def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
+        write_labels(self._store, name, document, labels)
+
+    def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
+        return read_labels(self._store, name, document)
+
+    def keys(self) -> list[str]:
+        async def collect() -> list[str]:
+            return [key async for key in self._store.list()]
+
+        return sync(collect())
+
+    def delete(self, keys: Iterable[str]) -> None:
+        async def remove() -> None:
+            await asyncio.gather(*(self._store.delete(key) for key in keys))
+
+        self._write(remove())
+
+    def lock(self) -> None:
+        """There are no locks in a Zarr store: two writers are the user's to avoid."""
+
+    def unlock(self) -> None:
+        """See `lock`."""
+
+    def _write(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            sync(coroutine)
+        except (OSError, ValueError) as error:
+            raise WriteError(f"Writing to {self} failed: {error}") from error
+
+    def _array(self, name: str, document: dict[str, Any]) -> zarr.Array[Any]:
+        return _open_array(self._store, name, document)
+
+
+def local_store(folder: Path) -> Store:
+    """Zarr's own store of a local folder."""
+    return LocalStore(folder)
+
+
+def write_labels(store: Store, name: str, document: dict[str, Any], labels: list[str]) -> None:
+    """Write an array of strings; TensorStore knows numbers only."""
+    _open_array(store, name, document)[:] = np.array(labels, dtype=np.dtypes.StringDType())
+
+
+def read_labels(store: Store, name: str, document: dict[str, Any]) -> list[str]:
+    """Read an array of strings."""
+    return [str(label) for label in np.asarray(_open_array(store, name, document)[:])]
+
+
+def _open_array(store: Store, name: str, document: dict[str, Any]) -> zarr.Array[Any]:
+    # A chunk that holds only the fill value is written too: a missing one is a loss.
+    config = {"order": "C", "write_empty_chunks": True}
+    metadata = ArrayV3Metadata.from_dict(document)
+    return zarr.Array(zarr.AsyncArray(metadata, StorePath(store, name), config=config))  # type: ignore[arg-type]
+
+
+def _dims(document: dict[str, Any]) -> list[tuple[str, int]]:
+    return list(zip(document["dimension_names"], document["shape"], strict=True))
