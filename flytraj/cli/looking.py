@@ -1,0 +1,39 @@
+"""Commands that only look."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from flytraj.cli.exits import NOT_POSSIBLE_HERE
+
+__all__ = ["register"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command(epilog="Example: flytraj doctor")(doctor)
+
+
+def doctor(as_json: Json = False) -> None:
+    """Try out what this machine can do: OpenGL, Warp, ffmpeg, codecs. What is missing comes with a remedy."""
+    from flytraj.cli.doctor import examine
+
+    findings = examine()
+    if as_json:
+        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            mark = {True: "ok", False: "--", None: "  "}[finding.works]
+            typer.echo(f"{mark}  {finding.name:{width}}  {finding.found}")
+            if finding.remedy:
+                typer.echo(f"    {'':{width}}  {finding.remedy}")
+    works = {finding.name: finding.works for finding in findings}
+    can_render = works["OpenGL"] or works.get("Warp cpu")
+    if not (can_render and works["ffmpeg"]):
+        raise typer.Exit(NOT_POSSIBLE_HERE)

@@ -1,0 +1,70 @@
+"""The `flytraj` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from flytraj.cli import looking
+from flytraj.cli.exits import EXIT_CODES, exit_code, sentence
+
+__all__ = ["app", "main", "run"]
+
+_CODES = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+
+app = typer.Typer(
+    name="flytraj",
+    help="Record, look at, render and mend trajectories of thousands of parallel MuJoCo worlds.",
+    epilog=f"Example: flytraj demo\n\nExit codes: {_CODES}.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+looking.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from flytraj import __version__
+
+        typer.echo(f"flytraj {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    """Options of the whole command; `run` takes `--debug` wherever it stands."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows `flytraj`.
+
+    Returns:
+        The exit code, one of `EXIT_CODES`.
+    """
+    debug = "--debug" in arguments
+    try:
+        app(args=[word for word in arguments if word != "--debug"], prog_name="flytraj")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception as error:
+        if debug:
+            raise
+        print(f"flytraj: {sentence(error)}", file=sys.stderr)
+        return exit_code(error)
+    return 0
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
