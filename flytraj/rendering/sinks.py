@@ -1,0 +1,169 @@
+"""What becomes of rendered frames: a video each, or one in which all play side by side."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flytraj.errors import InvalidArgumentError
+from flytraj.rendering.frames import FrameBatch, Segment, whole
+from flytraj.rendering.grid import Grid, Layout, draw_label
+from flytraj.rendering.paths import camera_paths, video_paths
+from flytraj.rendering.settings import Settings
+from flytraj.trajectory import Clip
+from flytraj.video import VideoWriter
+
+__all__ = ["GridVideos", "SeparateVideos"]
+
+
+class SeparateVideos:
+    """A video for each trajectory and camera, open while its frames come."""
+
+    hold = 1
+
+    def __init__(
+        self,
+        clips: Sequence[Clip],
+        cameras: Sequence[str],
+        output: Path,
+        settings: Settings,
+        labels: bool,
+        codec: dict[str, Any],
+    ) -> None:
+        self._clips = clips
+        self._paths = video_paths(output, clips, cameras)
+        self.paths = [path for by_camera in self._paths for path in by_camera.values()]
+        self._settings = settings
+        self._labels = labels
+        self._codec = codec
+        self._open: dict[int, dict[str, VideoWriter]] = {}
+        self._closer = ThreadPoolExecutor(1, thread_name_prefix="finish video")
+        self._closing: list[tuple[Future[None], VideoWriter]] = []
+
+    def segments(self) -> Iterator[Segment]:
+        """What has to be rendered, in order: trajectory after trajectory."""
+        return whole(self._clips)
+
+    def add(self, batch: FrameBatch) -> None:
+        """Encode a batch; the last one of a trajectory finishes its videos, beside what comes next."""
+        clip = self._clips[batch.index]
+        if batch.start == 0:
+            self._open[batch.index] = writers = {}
+            for name, path in self._paths[batch.index].items():
+                writers[name] = VideoWriter(path, *self._settings.camera_res, clip.output_fps, **self._codec)
+        for name, pictures in batch.frames.items():
+            if self._labels:
+                _label(pictures, batch)
+            self._open[batch.index][name].write(pictures)
+        if batch.start + len(batch.time) == clip.n_frames:
+            for video in self._open.pop(batch.index).values():
+                self._closing.append((self._closer.submit(video.close), video))
+            while len(self._closing) > 2 * len(batch.frames):
+                self._closing.pop(0)[0].result()
+
+    def finish(self) -> None:
+        """Wait until all videos are complete."""
+        while self._closing:
+            self._closing.pop(0)[0].result()
+
+    def close(self) -> None:
+        """Remove what is not complete."""
+        for future, _ in self._closing:
+            future.cancel()
+        self._closer.shutdown()
+        for video in [video for _, video in self._closing] + [
+            v for w in self._open.values() for v in w.values()
+        ]:
+            video.abort()
+
+
+class GridVideos:
+    """A video for each camera in which all trajectories play side by side."""
+
+    def __init__(
+        self,
+        clips: Sequence[Clip],
+        cameras: Sequence[str],
+        output: Path,
+        settings: Settings,
+        labels: bool,
+        codec: dict[str, Any],
+        grid: Grid,
+    ) -> None:
+        rates = {clip.output_fps for clip in clips}
+        if len(rates) > 1:
+            raise InvalidArgumentError(
+                f"A grid plays all trajectories at one frame rate, found {sorted(rates)}: render them apart."
+            )
+        self._clips = clips
+        self._labels = labels
+        self._layout = Layout(len(clips), grid, settings.camera_res)
+        self._n_frames = max(clip.n_frames for clip in clips)
+        self._settings = settings
+        self._page_length = settings.batch_size(len(cameras) * self._layout.rows * self._layout.columns)
+        self._page: dict[str, NDArray[np.uint8]] = {}
+        self._page_start = 0
+        self._last: dict[tuple[str, int], NDArray[np.uint8]] = {}
+        self.hold = len(clips)
+        paths = camera_paths(output, cameras)
+        self.paths = list(paths.values())
+        size = (self._layout.height, self._layout.width)
+        self._videos: dict[str, VideoWriter] = {}
+        with contextlib.ExitStack() as stack:
+            for name, path in paths.items():
+                self._videos[name] = VideoWriter(path, *size, clips[0].output_fps, **codec)
+                stack.callback(self._videos[name].abort)
+            stack.pop_all()
+
+    def segments(self) -> Iterator[Segment]:
+        """What has to be rendered, in order: a page of frames of all trajectories, then the next one."""
+        for start in range(0, self._n_frames, self._page_length):
+            for i, clip in enumerate(self._clips):
+                if start < clip.n_frames:
+                    yield Segment(i, start, min(start + self._page_length, clip.n_frames))
+
+    def add(self, batch: FrameBatch) -> None:
+        """Put frames in their cells; a page that is complete is encoded."""
+        if not self._page or batch.start >= self._page_start + self._page_length:
+            self._turn_page(batch.start)
+        rows = slice(batch.start - self._page_start, batch.start - self._page_start + len(batch.time))
+        cell = self._layout.cell(batch.index)
+        at_end = batch.start + len(batch.time) == self._clips[batch.index].n_frames
+        for name, pictures in batch.frames.items():
+            if self._labels:
+                _label(pictures, batch)
+            self._page[name][(rows, *cell)] = pictures
+            if at_end:
+                self._page[name][(slice(rows.stop, None), *cell)] = pictures[-1]
+                self._last[name, batch.index] = pictures[-1].copy()
+
+    def finish(self) -> None:
+        """Complete the videos."""
+        self._turn_page(self._n_frames)
+        for video in self._videos.values():
+            video.close()
+
+    def close(self) -> None:
+        """Remove what is not complete."""
+        for video in self._videos.values():
+            video.abort()
+
+    def _turn_page(self, start: int) -> None:
+        for name, pictures in self._page.items():
+            self._videos[name].write(pictures)
+        self._page_start = start
+        length = min(self._page_length, self._n_frames - start)
+        self._page = {name: self._layout.canvas(length) for name in self._videos}
+        for (name, index), picture in self._last.items():
+            self._page[name][(slice(None), *self._layout.cell(index))] = picture
+
+
+def _label(pictures: NDArray[np.uint8], batch: FrameBatch) -> None:
+    for picture, time in zip(pictures, batch.time):
+        draw_label(picture, batch.world_id, float(time))
