@@ -1,15 +1,53 @@
-"""flytraj: a columnar dataset store for trajectories of thousands of parallel MuJoCo worlds."""
+"""flytraj: a columnar dataset store for trajectories of thousands of parallel MuJoCo worlds.
+
+Recorders stream the state of all worlds, as they are simulated, into chunked Zarr arrays; xarray gives lazy
+views of any worlds and any stretch of time; CPU and GPU renderers turn a view into videos.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from flytraj import errors as errors
-from flytraj.clock import FrameClock as FrameClock
-from flytraj.trajectory import (
-    RecordedTrajectory as RecordedTrajectory,
-)
-from flytraj.trajectory import (
-    as_trajectory_list as as_trajectory_list,
-)
-from flytraj.trajectory import (
-    check_trajectories_match_model as check_trajectories_match_model,
-)
+
+if TYPE_CHECKING:
+    from flytraj.arrays import write_dataset as write_dataset
+    from flytraj.clock import FrameClock as FrameClock
+    from flytraj.dataset import open_dataset as open_dataset
+    from flytraj.npz import export_npz as export_npz
+    from flytraj.npz import import_npz as import_npz
+    from flytraj.recording import BatchTrajectoryRecorder as BatchTrajectoryRecorder
+    from flytraj.recording import TrajectoryRecorder as TrajectoryRecorder
+    from flytraj.trajectory import RecordedTrajectory as RecordedTrajectory
+    from flytraj.trajectory import as_trajectory_list as as_trajectory_list
+    from flytraj.trajectory import check_trajectories_match_model as check_trajectories_match_model
 
 __version__ = "0.1.0"
+
+# Looked up on first use, so that a simulation that only records loads no renderer, and a notebook that only
+# reads no recorder.
+_HOMES = {
+    "BatchTrajectoryRecorder": "recording",
+    "FrameClock": "clock",
+    "RecordedTrajectory": "trajectory",
+    "TrajectoryRecorder": "recording",
+    "as_trajectory_list": "trajectory",
+    "check_trajectories_match_model": "trajectory",
+    "export_npz": "npz",
+    "import_npz": "npz",
+    "open_dataset": "dataset",
+    "write_dataset": "arrays",
+}
+
+__all__ = ["errors", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flytraj' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"flytraj.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

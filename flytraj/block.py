@@ -72,7 +72,9 @@ class Block:
     ) -> None:
         self.capacity = capacity
         self.path = path
-        shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {"time": ((capacity,), np.dtype(np.float64))}
+        shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+            "time": ((capacity,), np.dtype(np.float64))
+        }
         for v in schema.variables:
             shapes[v.name] = ((capacity, n_worlds, *v.shape), v.dtype)
         sizes = [_whole_pages(math.prod(shape) * dtype.itemsize) for shape, dtype in shapes.values()]
@@ -171,7 +173,8 @@ def _whole_pages(size: int) -> int:
 
 def _layout_words(schema: Schema, n_worlds: int, capacity: int) -> list[int]:
     described = repr([(v.name, v.shape, v.dtype.str) for v in schema.variables]) + f"{n_worlds},{capacity}"
-    return np.frombuffer(hashlib.blake2b(described.encode()).digest(), np.int64).tolist()
+    words: list[int] = np.frombuffer(hashlib.blake2b(described.encode()).digest(), np.int64).tolist()
+    return words
 
 
 @cache

@@ -186,7 +186,9 @@ def _check_archive(data: bytes) -> None:
     except zipfile.BadZipFile as error:
         raise FormatError(f"The embedded XML archive is damaged: {error}") from error
     if total > _MAX_ASSET_BYTES:
-        raise FormatError(f"The embedded XML archive unpacks to {total} bytes; {_MAX_ASSET_BYTES} are allowed.")
+        raise FormatError(
+            f"The embedded XML archive unpacks to {total} bytes; {_MAX_ASSET_BYTES} are allowed."
+        )
 
 
 def _object_names(mj_model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> list[str]:

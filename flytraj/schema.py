@@ -22,8 +22,23 @@ COORDINATES = ("time", "sim_time", "episode")
 
 _COMPONENTS = {3: "xyz", 4: "wxyz", 6: "spatial", 9: "mat", 10: "inertia"}
 _STATE_FIELDS = frozenset(
-    "time qpos qvel act history plastic qacc_warmstart plugin_state ctrl qfrc_applied xfrc_applied "
-    "eq_active mocap_pos mocap_quat userdata".split()
+    [
+        "time",
+        "qpos",
+        "qvel",
+        "act",
+        "history",
+        "plastic",
+        "qacc_warmstart",
+        "plugin_state",
+        "ctrl",
+        "qfrc_applied",
+        "xfrc_applied",
+        "eq_active",
+        "mocap_pos",
+        "mocap_quat",
+        "userdata",
+    ]
 )
 _DERIVED_STAGE = (
     "computed by MuJoCo's last forward pass; after mj_step it belongs to the state before that step"
@@ -104,8 +119,10 @@ class Schema:
 
 
 def make_schema(
-    mj_model: mujoco.MjModel,
+    mj_model: mujoco.MjModel | None,
     *,
+    nq: int = 0,
+    nmocap: int = 0,
     fields: Iterable[str] = (),
     channels: Mapping[str, tuple[tuple[int, ...], DTypeLike]] | None = None,
     dtype: DTypeLike = np.float64,
@@ -113,7 +130,9 @@ def make_schema(
     """Make the schema of a recording of a model.
 
     Args:
-        mj_model: The model.
+        mj_model: The model; None where there is none.
+        nq: Number of coordinates, without a model.
+        nmocap: Number of mocap bodies, without a model.
         fields: MjData fields of fixed size to record besides qpos and the mocap poses, by MuJoCo's name.
         channels: The user's own arrays: name to (shape of one world's value, dtype).
         dtype: Dtype of the floating-point fields.
@@ -124,13 +143,18 @@ def make_schema(
     """
     if isinstance(fields, str):
         raise InvalidArgumentError(f"fields must be a sequence of names, found the string {fields!r}.")
-    names = ["qpos"] + (["mocap_pos", "mocap_quat"] if mj_model.nmocap else [])
+    if mj_model is not None:
+        nmocap = mj_model.nmocap
+    names = ["qpos"] + (["mocap_pos", "mocap_quat"] if nmocap else [])
     names += [name for name in dict.fromkeys(fields) if name not in names]
     variables = [
         Variable("sim_time", (), (), np.dtype(np.float64), "s"),
         Variable("episode", (), (), np.dtype(np.int32)),
     ]
-    variables += [_field(mj_model, name, np.dtype(dtype)) for name in names]
+    if mj_model is None:
+        variables += [_field_without_model(name, nq, nmocap, np.dtype(dtype)) for name in names]
+    else:
+        variables += [_field(mj_model, name, np.dtype(dtype)) for name in names]
     for name, (shape, channel_dtype) in (channels or {}).items():
         variables.append(_channel(name, shape, channel_dtype, {v.name for v in variables}))
     return Schema(tuple(variables), tuple(channels or ()))
@@ -148,7 +172,9 @@ def _field(mj_model: mujoco.MjModel, name: str, float_dtype: np.dtype[Any]) -> V
         )
     unsized = [extent for extent in extents if isinstance(extent, str) and not hasattr(mj_model, extent)]
     if unsized:
-        raise FieldNotFoundError(f"{name!r} changes its size ({unsized[0]}) while simulating: record a channel.")
+        raise FieldNotFoundError(
+            f"{name!r} changes its size ({unsized[0]}) while simulating: record a channel."
+        )
     dims = tuple(
         extent if isinstance(extent, str) else _COMPONENTS.get(extent, f"component_{extent}")
         for extent in extents
@@ -163,12 +189,24 @@ def _field(mj_model: mujoco.MjModel, name: str, float_dtype: np.dtype[Any]) -> V
     )
 
 
+def _field_without_model(name: str, nq: int, nmocap: int, float_dtype: np.dtype[Any]) -> Variable:
+    shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+        "qpos": (("nq",), (nq,)),
+        "mocap_pos": (("nmocap", "xyz"), (nmocap, 3)),
+        "mocap_quat": (("nmocap", "wxyz"), (nmocap, 4)),
+    }
+    if name not in shapes:
+        raise FieldNotFoundError(f"{name!r} cannot be stored without a model: give mj_model.")
+    dims, shape = shapes[name]
+    return Variable(name, dims, shape, float_dtype, _UNITS.get(name, ""))
+
+
 def _channel(name: str, shape: tuple[int, ...], dtype: DTypeLike, taken: set[str]) -> Variable:
     if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in _RESERVED or name in taken:
         raise InvalidArgumentError(
             f"A channel cannot be called {name!r}: its name must be an identifier, and not a name in use."
         )
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = tuple(np.atleast_1d(shape).tolist())
     if any(not isinstance(size, int) or size < 0 for size in shape):
         raise InvalidArgumentError(f"The shape of channel {name!r} must be sizes, found {shape!r}.")
     if np.dtype(dtype).kind not in "fiub":
@@ -184,7 +222,9 @@ def _array_extents() -> dict[str, tuple[str | int, ...]]:
     pointers = {"plugin", "plugin_data"}
     extents = {}
     for field in structs.STRUCTS["mjData"].fields:
-        extent = getattr(field, "array_extent", None) or getattr(getattr(field, "type", None), "extents", None)
+        extent = getattr(field, "array_extent", None) or getattr(
+            getattr(field, "type", None), "extents", None
+        )
         if extent and field.name not in pointers:
             extents[field.name] = tuple(extent)
     return extents

@@ -214,13 +214,20 @@ def check_trajectories_match_model(
         ModelMismatchError: One has not.
     """
     for trajectory in trajectories:
-        nq = trajectory.qpos.shape[1]
-        nmocap = 0 if trajectory.mocap_pos is None else trajectory.mocap_pos.shape[1]
-        if nq != mj_model.nq or nmocap != mj_model.nmocap:
-            raise ModelMismatchError(
-                f"The trajectory of world {trajectory.world_id} has nq={nq} and nmocap={nmocap}, the model "
-                f"nq={mj_model.nq} and nmocap={mj_model.nmocap}: it was recorded with another model."
-            )
+        check_sizes(mj_model, trajectory)
+
+
+def check_sizes(mj_model: mujoco.MjModel, clip: Clip) -> None:
+    """Check that one world's frames have the model's number of coordinates and of mocap bodies.
+
+    Raises:
+        ModelMismatchError: They have not.
+    """
+    if clip.nq != mj_model.nq or clip.nmocap != mj_model.nmocap:
+        raise ModelMismatchError(
+            f"The trajectory of world {clip.world_id} has nq={clip.nq} and nmocap={clip.nmocap}, the model "
+            f"nq={mj_model.nq} and nmocap={mj_model.nmocap}: it was recorded with another model."
+        )
 
 
 def _with_npz(path: Path) -> Path:

@@ -31,7 +31,9 @@ class Source(Protocol):
         """Copy the recorded worlds' fields into `frame`: name to `(n_recorded, …)` array."""
 
 
-def find_source(data: object, mj_model: mujoco.MjModel, schema: Schema, worlds: NDArray[np.int64] | None, n_worlds: int) -> Source:
+def find_source(
+    data: object, mj_model: mujoco.MjModel, schema: Schema, worlds: NDArray[np.int64] | None, n_worlds: int
+) -> Source:
     """Make the source that reads `data`.
 
     Args:

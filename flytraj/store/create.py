@@ -40,17 +40,19 @@ class Embedding:
     """What of the model goes into a dataset.
 
     Attributes:
-        mj_model: The model, for names, layout and fingerprint.
+        mj_model: The model, for names, layout and fingerprint; None where there is none.
         embed_model: Whether the compiled model is embedded.
         spec: Its spec, to embed the XML with its assets.
     """
 
-    mj_model: mujoco.MjModel
+    mj_model: mujoco.MjModel | None
     embed_model: bool = True
     spec: mujoco.MjSpec | None = None
 
     def blobs(self) -> dict[str, NDArray[np.uint8]]:
         """Name to bytes."""
+        if self.mj_model is None:
+            return {}
         layout = json.dumps(kinematic_layout(self.mj_model)).encode()
         blobs = {"layout": np.frombuffer(layout, np.uint8)}
         if self.embed_model:
@@ -112,27 +114,43 @@ class Claim:
             layout,
             compression=compression,
             clock=clock,
-            model={"fingerprint": fingerprint(kinematic_layout(embedding.mj_model))},
+            model={"fingerprint": _fingerprint(embedding.mj_model)},
             info={"versions": _versions(source), "created": _now()},
             labels={dim: len(names) for dim, names in labels.items()},
             blobs={name: len(data) for name, data in blobs.items()},
         )
+        try:
+            self._write_static(description, worlds, blobs, labels)
+            return commit(self.engine, description)
+        except BaseException:
+            self.engine.delete(self.engine.keys())
+            raise
+
+    def _write_static(
+        self,
+        description: Description,
+        worlds: NDArray[np.int64],
+        blobs: Mapping[str, NDArray[np.uint8]],
+        labels: Mapping[str, list[str]],
+    ) -> None:
         self.engine.replace(f"model/{ROOT}", json.dumps(group_document()).encode())
         for name, document in description.arrays.items():
             self.engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
-        static = {"world": worlds, **{f"model/{name}": data for name, data in blobs.items()}}
+        static: dict[str, NDArray[Any]] = {
+            "world": worlds,
+            **{f"model/{name}": data for name, data in blobs.items()},
+        }
         documents = description.documents
         self.engine.write(Part(name, documents[name], (0,), data) for name, data in static.items())
         for dim, names in labels.items():
             self.engine.write_labels(dim, documents[dim], names)
-        return commit(self.engine, description)
 
     def check_appendable(
         self,
         schema: Schema,
         worlds: NDArray[np.int64],
         clock: Mapping[str, Any],
-        mj_model: mujoco.MjModel,
+        mj_model: mujoco.MjModel | None,
     ) -> None:
         """Check that frames of these variables, worlds and model can be appended.
 
@@ -142,7 +160,7 @@ class Claim:
         """
         assert self.existing is not None
         found, where = self.existing, str(self.engine)
-        if found.model["fingerprint"] != fingerprint(kinematic_layout(mj_model)):
+        if found.model["fingerprint"] != _fingerprint(mj_model):
             raise ModelMismatchError(f"{where} was recorded with another model: record to a new dataset.")
         recorded = {v.name: (v.shape, v.dtype) for v in found.schema.variables}
         wanted = {v.name: (v.shape, v.dtype) for v in schema.variables}
@@ -214,12 +232,18 @@ def read_blob(engine: Engine, description: Description, name: str) -> NDArray[np
     return engine.read_array(f"model/{name}", document, (slice(0, document["shape"][0]),))
 
 
-def _labels(mj_model: mujoco.MjModel, schema: Schema) -> dict[str, list[str]]:
+def _fingerprint(mj_model: mujoco.MjModel | None) -> str:
+    return "" if mj_model is None else fingerprint(kinematic_layout(mj_model))
+
+
+def _labels(mj_model: mujoco.MjModel | None, schema: Schema) -> dict[str, list[str]]:
     labels: dict[str, list[str]] = {}
     for variable in schema.variables:
         for dim, size in zip(variable.dims, variable.shape, strict=True):
             if dim not in labels and size:
-                names = dim_labels(mj_model, dim, size)
+                names = list(dim) if dim in ("xyz", "wxyz") else None
+                if mj_model is not None:
+                    names = dim_labels(mj_model, dim, size)
                 if names is not None:
                     labels[dim] = names
     return labels

@@ -169,7 +169,8 @@ class Description:
         variables = tuple(
             _parse_variable(name, document)
             for name, document in members.items()
-            if document["node_type"] == "array" and list(document["dimension_names"][:2]) == ["world", "frame"]
+            if document["node_type"] == "array"
+            and list(document["dimension_names"][:2]) == ["world", "frame"]
         )
         n_frames, n_worlds = int(attributes["n_frames"]), int(members["world"]["shape"][0])
         schema = Schema(variables, tuple(attributes["channels"]))
@@ -238,7 +239,9 @@ def _check(description: Description) -> None:
             raise FormatError(f"Array {name!r} has shards of {math.prod(chunk)} values.")
         for dim, size in zip(dims, shape, strict=True):
             if size != {"frame": frames, "world": worlds}.get(dim, size):
-                raise FormatError(f"Array {name!r} has {size} along {dim!r}; the dataset has {frames} frames × {worlds} worlds.")
+                raise FormatError(
+                    f"Array {name!r} has {size} along {dim!r}; the dataset has {frames} frames × {worlds} worlds."
+                )
 
 
 def _parse_variable(name: str, document: Mapping[str, Any]) -> Variable:
@@ -253,9 +256,7 @@ def _parse_variable(name: str, document: Mapping[str, Any]) -> Variable:
     )
 
 
-def _variable_document(
-    variable: Variable, n_worlds: int, layout: Layout, compression: str
-) -> dict[str, Any]:
+def _variable_document(variable: Variable, n_worlds: int, layout: Layout, compression: str) -> dict[str, Any]:
     rank = len(variable.shape) + 2
     shard_worlds, chunk_worlds = layout.worlds(variable, n_worlds)
     attributes = {"units": variable.units} if variable.units else {}

@@ -44,7 +44,11 @@ def recover(engine: Engine, description: Description) -> Recovery:
         if not header.trusted or not _goes_on(header, description):
             continue
         block = Block(
-            description.schema, description.n_worlds, description.layout.block_frames, path=path, readonly=True
+            description.schema,
+            description.n_worlds,
+            description.layout.block_frames,
+            path=path,
+            readonly=True,
         )
         arrays = {name: array[: header.n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
         description = write_frames(

@@ -127,9 +127,15 @@ class DatasetWriter:
     def truncate(self, n_frames: int) -> None:
         """Cut the dataset to its first `n_frames`, and go on from there."""
         self.flush()
-        if n_frames < self.n_frames:
-            self._description = commit(self._engine, self._description.with_frames(n_frames))
+        if n_frames >= self.n_frames:
+            return
+        first_lost = -(-n_frames // self.current.capacity)
+        last_lost = self.current.index
+        self._description = commit(self._engine, self._description.with_frames(n_frames))
         self._load_unfinished()
+        if self.current.n_frames:
+            self._commit(self.current, self.current.n_frames)
+        delete_blocks(self._engine, self._description, range(first_lost, last_lost + 1))
 
     def close(self) -> None:
         """Commit everything and stop; the second call does nothing.
@@ -166,6 +172,11 @@ class DatasetWriter:
         everything = [slice(0, size) for size in document["shape"]]
         everything[1] = slice(first_frame, self.n_frames)
         return self._engine.read_array(name, document, tuple(everything))
+
+    def last_time(self) -> float:
+        """Recording time of the last committed frame, in seconds."""
+        frames = (slice(self.n_frames - 1, self.n_frames),)
+        return float(self._engine.read_array("time", self._description.documents["time"], frames)[0])
 
     def _new_block(self, number: int) -> Block:
         d = self._description
@@ -216,10 +227,13 @@ class DatasetWriter:
             job.done.set()
 
     def _next_flush(self) -> float:
-        return time.monotonic() + (threading.TIMEOUT_MAX / 2 if self._flush_interval is None else self._flush_interval)
+        return time.monotonic() + (
+            threading.TIMEOUT_MAX / 2 if self._flush_interval is None else self._flush_interval
+        )
 
     def _finish(self, block: Block) -> None:
         self._commit(block, block.capacity)
+        block.n_frames = 0
         self.stats.queue_depth -= 1
         self._free.put(block)
 
@@ -283,6 +297,17 @@ def commit(engine: Engine, description: Description) -> Description:
         if "frame" in document["dimension_names"]:
             engine.replace(f"{name}/{ROOT}", _to_json(document), durable=False)
     return description
+
+
+def delete_blocks(engine: Engine, description: Description, blocks: range) -> None:
+    """Remove the shards of blocks that are no longer part of a dataset."""
+    keys = []
+    for variable in description.schema.variables:
+        shard_worlds = description.documents[variable.name]["chunk_grid"]["configuration"]["chunk_shape"][0]
+        rest = "/0" * len(variable.shape)
+        for shard in range(-(-description.n_worlds // shard_worlds)):
+            keys += [f"{variable.name}/c/{shard}/{block}{rest}" for block in blocks]
+    engine.delete(keys)
 
 
 def _to_json(document: Mapping[str, Any]) -> bytes:

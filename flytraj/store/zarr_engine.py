@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
+from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.core.sync import sync
@@ -69,8 +70,7 @@ class ZarrEngine:
             shape = [size if dim != "frame" else _GROWN for dim, size in _dims(part.document)]
             array = self._array(part.name, {**part.document, "shape": shape})
             region = tuple(
-                slice(start, start + size)
-                for start, size in zip(part.start, part.values.shape, strict=True)
+                slice(start, start + size) for start, size in zip(part.start, part.values.shape, strict=True)
             )
             try:
                 array[region] = part.values
@@ -84,7 +84,9 @@ class ZarrEngine:
         except FileNotFoundError as error:
             raise DatasetNotFoundError(f"{self} is gone: {error}") from error
         except (RuntimeError, ValueError, OSError) as error:
-            raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read at {index}: {error}") from error
+            raise CorruptDatasetError(
+                f"Array {name!r} of {self} cannot be read at {index}: {error}"
+            ) from error
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
         write_labels(self._store, name, document, labels)
@@ -137,9 +139,9 @@ def read_labels(store: Store, name: str, document: dict[str, Any]) -> list[str]:
 
 def _open_array(store: Store, name: str, document: dict[str, Any]) -> zarr.Array[Any]:
     # A chunk that holds only the fill value is written too: a missing one is a loss.
-    config = {"order": "C", "write_empty_chunks": True}
+    config: ArrayConfigParams = {"order": "C", "write_empty_chunks": True}
     metadata = ArrayV3Metadata.from_dict(document)
-    return zarr.Array(zarr.AsyncArray(metadata, StorePath(store, name), config=config))  # type: ignore[arg-type]
+    return zarr.Array(zarr.AsyncArray(metadata, StorePath(store, name), config=config))
 
 
 def _dims(document: dict[str, Any]) -> list[tuple[str, int]]:
