@@ -51,15 +51,17 @@ class Choice(NamedTuple):
     Attributes:
         backend: "opengl" or "warp".
         platform: How OpenGL is reached: "egl", "osmesa" or "glfw"; "" for Warp.
+        device: Warp's name of the device, or None for its default.
         reason: Why this one, in words.
     """
 
     backend: Literal["opengl", "warp"]
     platform: str
+    device: str | None
     reason: str
 
 
-def choose_backend(backend: Backend = "auto") -> Choice:
+def choose_backend(backend: Backend = "auto", device: str | None = None) -> Choice:
     """Find a renderer that works here, and log which one and why.
 
     OpenGL is tried in a process of its own, once for each environment: EGL, then OSMesa, then GLFW where
@@ -67,6 +69,7 @@ def choose_backend(backend: Backend = "auto") -> Choice:
 
     Args:
         backend: What is wanted.
+        device: Warp's name of the device for Warp to use.
 
     Raises:
         InvalidArgumentError: There is no such backend.
@@ -75,10 +78,10 @@ def choose_backend(backend: Backend = "auto") -> Choice:
     if backend not in ("auto", "opengl", "warp"):
         raise InvalidArgumentError(f"backend must be auto, opengl or warp, found {backend!r}.")
     if backend == "warp":
-        return Choice("warp", "", "it was asked for")
+        return Choice("warp", "", device, "it was asked for")
     platform, failures = _find_platform(*_environment())
     if platform:
-        choice = Choice("opengl", platform, f"it renders through {platform}")
+        choice = Choice("opengl", platform, None, f"it renders through {platform}")
     elif backend == "opengl":
         raise RenderError(
             f"OpenGL does not work here ({failures}). To render without a screen, install a driver, on "
@@ -86,7 +89,7 @@ def choose_backend(backend: Backend = "auto") -> Choice:
             'osmesa or glfw insists on one. backend="warp" renders now, without any driver.'
         )
     else:
-        choice = Choice("warp", "", f"OpenGL does not work here ({failures})")
+        choice = Choice("warp", "", device, f"OpenGL does not work here ({failures})")
     logger.info("Rendering with %s: %s.", choice.backend, choice.reason)
     return choice
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,8 +30,8 @@ class BatchRenderer(Protocol):
 
     batch_size: int
 
-    def render(self, states: RecordedTrajectory) -> list[NDArray[Any]]:
-        """For each camera, the frames of `states`."""
+    def start(self, states: RecordedTrajectory) -> Callable[[], list[NDArray[Any]]]:
+        """Begin to render `states`; what is returned waits for the frames of each camera."""
 
     def close(self) -> None:
         """Free what the renderer holds."""
@@ -73,6 +74,7 @@ def iter_frames(
     mode: Mode = "rgb",
     quality: Quality = "normal",
     backend: Backend = "auto",
+    device: str | None = None,
     frames_per_batch: int | None = None,
 ) -> Iterator[FrameBatch]:
     """Render trajectories a batch of frames at a time, never more.
@@ -86,6 +88,7 @@ def iter_frames(
         mode: "rgb", "depth" or "segmentation".
         quality: "draft" leaves out shadows, reflections and multisampling.
         backend: "auto", "opengl" or "warp".
+        device: Warp's name of a device, "cpu" or "cuda:0"; None takes Warp's default.
         frames_per_batch: Most frames of a camera in memory at a time; None lets their size decide.
 
     Yields:
@@ -99,7 +102,7 @@ def iter_frames(
     clips = as_clips(mj_model, trajectories)
     resolved = resolve_cameras(mj_model, cameras)
     settings = Settings(camera_res, mode, quality, frames_per_batch, option_contents(scene_option))
-    choice = choose_backend(backend)
+    choice = choose_backend(backend, device)
 
     def generate() -> Iterator[FrameBatch]:
         source = LocalSource(mj_model, clips, resolved, settings, choice)
@@ -120,6 +123,8 @@ def render_trajectories(
     mode: Mode = "rgb",
     quality: Quality = "normal",
     backend: Backend = "auto",
+    device: str | None = None,
+    frames_per_batch: int | None = None,
 ) -> list[dict[str, NDArray[Any]]]:
     """Render trajectories to arrays, all in memory, and to videos if asked.
 
@@ -135,6 +140,8 @@ def render_trajectories(
         mode: "rgb", "depth" or "segmentation"; only "rgb" makes videos.
         quality: "draft" leaves out shadows, reflections and multisampling.
         backend: "auto", "opengl" or "warp".
+        device: Warp's name of a device, "cpu" or "cuda:0"; None takes Warp's default.
+        frames_per_batch: Most frames rendered at once; None lets their size decide.
 
     Returns:
         For each trajectory a dict with, for each camera's name, `(n_frames, height, width, 3)` uint8; for
@@ -166,6 +173,8 @@ def render_trajectories(
         mode=mode,
         quality=quality,
         backend=backend,
+        device=device,
+        frames_per_batch=frames_per_batch,
     ):
         for name, frames in batch.frames.items():
             result[batch.index][name][batch.start : batch.start + len(frames)] = frames
@@ -184,7 +193,7 @@ def make_renderer(
         return OpenGLRenderer(mj_model, cameras, settings, choice.platform)
     from flytraj.rendering.warp import WarpRenderer
 
-    return WarpRenderer(mj_model, cameras, settings)
+    return WarpRenderer(mj_model, cameras, settings, choice.device)
 
 
 def whole(clips: Sequence[Clip]) -> Iterator[Segment]:
@@ -241,28 +250,24 @@ class LocalSource:
             hold: From how many clips in turn the batches come.
         """
         reader = ClipReader(self._clips, hold)
+        under_way: Callable[[], Iterator[FrameBatch]] | None = None
         for segments in batches:
             states = reader.read(segments)
-            yield from split(self._clips, self._names, segments, states.time, self._renderer.render(states))
+            frames = self._renderer.start(states)
+            if under_way is not None:
+                yield from under_way()
+            under_way = functools.partial(self._split, segments, states.time, frames)
+        if under_way is not None:
+            yield from under_way()
 
     def close(self) -> None:
         """Free the renderer."""
         self._renderer.close()
 
-
-def split(
-    clips: Sequence[Clip],
-    names: Sequence[str],
-    segments: Sequence[Segment],
-    time: NDArray[Any],
-    frames: Sequence[NDArray[Any]],
-) -> Iterator[FrameBatch]:
-    """The frames of a batch, one segment at a time."""
-    row = 0
-    for index, start, stop in segments:
-        rows = slice(row, row := row + stop - start)
-        pictures = {name: pixels[rows] for name, pixels in zip(names, frames)}
-        yield FrameBatch(index, clips[index].world_id, start, time[rows], pictures)
+    def _split(
+        self, segments: list[Segment], time: NDArray[Any], frames: Callable[[], list[NDArray[Any]]]
+    ) -> Iterator[FrameBatch]:
+        return split(self._clips, self._names, segments, time, frames())
 
 
 class ClipReader:
@@ -309,3 +314,18 @@ class ClipReader:
         while len(self._held) > self._hold:
             del self._held[next(iter(self._held))]
         return states.read(start - first, stop - first)
+
+
+def split(
+    clips: Sequence[Clip],
+    names: Sequence[str],
+    segments: Sequence[Segment],
+    time: NDArray[Any],
+    frames: Sequence[NDArray[Any]],
+) -> Iterator[FrameBatch]:
+    """The frames of a batch, one segment at a time."""
+    row = 0
+    for index, start, stop in segments:
+        rows = slice(row, row := row + stop - start)
+        pictures = {name: pixels[rows] for name, pixels in zip(names, frames)}
+        yield FrameBatch(index, clips[index].world_id, start, time[rows], pictures)

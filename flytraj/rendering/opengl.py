@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mujoco
@@ -71,15 +71,26 @@ class OpenGLRenderer:
             mujoco.mjr_resizeOffscreen(width, height, self._mjr)
         self._mjr.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
 
-    def render(self, states: RecordedTrajectory) -> list[NDArray[Any]]:
-        """Render recorded states.
+    def start(self, states: RecordedTrajectory) -> Callable[[], list[NDArray[Any]]]:
+        """Get ready to render recorded states.
 
         Args:
             states: The frames to render.
 
         Returns:
-            For each camera the frames, as `render_trajectories` has them.
+            A function that renders and returns the frames, for each camera as `render_trajectories` has them.
         """
+        return lambda: self._render(states)
+
+    def close(self) -> None:
+        """Free the OpenGL context; further calls do nothing."""
+        if self._gl is not None:
+            self._gl.make_current()
+            self._mjr.free()
+            self._gl.free()
+            self._gl = None
+
+    def _render(self, states: RecordedTrajectory) -> list[NDArray[Any]]:
         self._gl.make_current()
         frames = [self._settings.empty(states.n_frames) for _ in self._cameras]
         for frame in range(states.n_frames):
@@ -90,14 +101,6 @@ class OpenGLRenderer:
                     mjv_camera.lookat[:] = self._data.xpos[body] + np.asarray(camera.lookat)
                 self._draw(mjv_camera, out[frame])
         return frames
-
-    def close(self) -> None:
-        """Free the OpenGL context; further calls do nothing."""
-        if self._gl is not None:
-            self._gl.make_current()
-            self._mjr.free()
-            self._gl.free()
-            self._gl = None
 
     def _draw(self, camera: mujoco.MjvCamera, out: NDArray[Any]) -> None:
         every_category = mujoco.mjtCatBit.mjCAT_ALL.value
