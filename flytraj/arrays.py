@@ -75,7 +75,8 @@ def write_dataset(
         )
     sim_time = np.broadcast_to(sim_time, (n_worlds, n_frames))
     if playback_speed is None:
-        playback_speed = _spacing(sim_time) * output_fps
+        # Times are sums of steps: what rounding adds is no speed.
+        playback_speed = float(f"{_spacing(sim_time) * output_fps:.9g}")
     checked = Options(
         fields=tuple(fields or ()),
         channels={name: (values.shape[2:], values.dtype) for name, values in own.items()},

@@ -73,6 +73,7 @@ class FrameClock:
         self._last_time = -math.inf
         self._next_due = -math.inf
         self._start = 0.0
+        self._place = 0
 
     def tick(self, time: float) -> bool:
         """Tell whether a frame is due at `time`, and count it if so.
@@ -93,8 +94,11 @@ class FrameClock:
             return True
         if went_back or self._next_due == -math.inf:
             self._start = time
+            self._place = 0
+        # At a tie the division may round down to the place just taken.
         passed = math.floor((time - self._start + self._tolerance) / self._interval)
-        self._next_due = self._start + (passed + 1) * self._interval - self._tolerance
+        self._place = max(self._place, passed) + 1
+        self._next_due = self._start + self._place * self._interval - self._tolerance
         return True
 
 
