@@ -56,6 +56,18 @@ class FrameBatch:
     frames: dict[str, NDArray[Any]]
 
 
+class Failure(NamedTuple):
+    """Some clips that could not be rendered to the end.
+
+    Attributes:
+        clips: Which ones.
+        reason: Why, in words.
+    """
+
+    clips: set[int]
+    reason: str
+
+
 class Segment(NamedTuple):
     """Frames `start` to `stop` (exclusive) of one of the clips."""
 

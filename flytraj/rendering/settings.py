@@ -22,7 +22,6 @@ Quality = Literal["normal", "draft"]
 
 _MOST_PIXELS = 1 << 27
 _BATCH_BYTES = 32 << 20
-_MOST_FRAMES = 16
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,12 @@ class Settings:
         """Type of a pixel's numbers."""
         return np.dtype({"rgb": np.uint8, "depth": np.float32, "segmentation": np.int32}[self.mode])
 
-    def batch_size(self, n_cameras: int) -> int:
-        """How many frames of each camera are rendered at a time."""
+    def batch_size(self, n_cameras: int, most: int = 8) -> int:
+        """How many frames of each camera are rendered at a time; without a wish, at most `most`."""
         if self.frames_per_batch is not None:
             return self.frames_per_batch
         n_bytes = n_cameras * math.prod(self.frame_shape) * self.dtype.itemsize
-        return max(1, min(_MOST_FRAMES, _BATCH_BYTES // n_bytes))
+        return max(1, min(most, _BATCH_BYTES // n_bytes))
 
     def empty(self, n_frames: int) -> NDArray[Any]:
         """An array for frames of one camera, not filled."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flytraj.errors import InvalidArgumentError
-from flytraj.rendering.frames import FrameBatch, Segment, whole
+from flytraj.errors import InvalidArgumentError, RenderError
+from flytraj.rendering.frames import Failure, FrameBatch, Segment
 from flytraj.rendering.grid import Grid, Layout, draw_label
 from flytraj.rendering.paths import camera_paths, video_paths
 from flytraj.rendering.settings import Settings
@@ -35,6 +35,7 @@ class SeparateVideos:
         settings: Settings,
         labels: bool,
         codec: dict[str, Any],
+        skip_existing: bool,
     ) -> None:
         self._clips = clips
         self._paths = video_paths(output, clips, cameras)
@@ -42,13 +43,15 @@ class SeparateVideos:
         self._settings = settings
         self._labels = labels
         self._codec = codec
+        complete = [all(path.exists() for path in by_camera.values()) for by_camera in self._paths]
+        self._to_do = [i for i in range(len(clips)) if not (skip_existing and complete[i])]
         self._open: dict[int, dict[str, VideoWriter]] = {}
         self._closer = ThreadPoolExecutor(1, thread_name_prefix="finish video")
         self._closing: list[tuple[Future[None], VideoWriter]] = []
 
     def segments(self) -> Iterator[Segment]:
         """What has to be rendered, in order: trajectory after trajectory."""
-        return whole(self._clips)
+        return (Segment(i, 0, self._clips[i].n_frames) for i in self._to_do)
 
     def add(self, batch: FrameBatch) -> None:
         """Encode a batch; the last one of a trajectory finishes its videos, beside what comes next."""
@@ -66,6 +69,12 @@ class SeparateVideos:
                 self._closing.append((self._closer.submit(video.close), video))
             while len(self._closing) > 2 * len(batch.frames):
                 self._closing.pop(0)[0].result()
+
+    def drop(self, failure: Failure) -> None:
+        """Remove the videos of trajectories that cannot be rendered to the end."""
+        for clip in failure.clips:
+            for video in self._open.pop(clip, {}).values():
+                video.abort()
 
     def finish(self) -> None:
         """Wait until all videos are complete."""
@@ -94,6 +103,7 @@ class GridVideos:
         settings: Settings,
         labels: bool,
         codec: dict[str, Any],
+        skip_existing: bool,
         grid: Grid,
     ) -> None:
         rates = {clip.output_fps for clip in clips}
@@ -113,8 +123,11 @@ class GridVideos:
         self.hold = len(clips)
         paths = camera_paths(output, cameras)
         self.paths = list(paths.values())
-        size = (self._layout.height, self._layout.width)
         self._videos: dict[str, VideoWriter] = {}
+        if skip_existing and all(path.exists() for path in self.paths):
+            self._n_frames = 0
+            return
+        size = (self._layout.height, self._layout.width)
         with contextlib.ExitStack() as stack:
             for name, path in paths.items():
                 self._videos[name] = VideoWriter(path, *size, clips[0].output_fps, **codec)
@@ -142,6 +155,15 @@ class GridVideos:
             if at_end:
                 self._page[name][(slice(rows.stop, None), *cell)] = pictures[-1]
                 self._last[name, batch.index] = pictures[-1].copy()
+
+    def drop(self, failure: Failure) -> None:
+        """A trajectory cannot be rendered to the end, so there is no grid.
+
+        Raises:
+            RenderError: Always.
+        """
+        worlds = ", ".join(str(self._clips[clip].world_id) for clip in sorted(failure.clips))
+        raise RenderError(f"No grid without world {worlds}: {failure.reason}.")
 
     def finish(self) -> None:
         """Complete the videos."""

@@ -12,11 +12,12 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from flytraj.errors import InvalidArgumentError
+from flytraj.errors import InvalidArgumentError, RenderError
 from flytraj.rendering.backend import Backend, choose_backend
-from flytraj.rendering.frames import LocalSource, pack
+from flytraj.rendering.frames import Failure, LocalSource, Segment, pack
 from flytraj.rendering.grid import Grid
 from flytraj.rendering.paths import video_paths
+from flytraj.rendering.pool import RenderPool, count_workers, make_source
 from flytraj.rendering.scene import Camera, as_clips, resolve_cameras
 from flytraj.rendering.settings import Quality, Settings, option_contents
 from flytraj.rendering.sinks import GridVideos, SeparateVideos
@@ -36,11 +37,14 @@ def render_videos(
     scene_option: mujoco.MjvOption | None = None,
     quality: Quality = "normal",
     backend: Backend = "auto",
+    device: str | None = None,
+    workers: int | None = None,
     grid: Grid | None = None,
     labels: bool | None = None,
     progress: bool | None = None,
     crf: int = DEFAULT_CRF,
     preset: str = DEFAULT_PRESET,
+    skip_existing: bool = False,
 ) -> list[Path]:
     """Render trajectories to videos, in memory that does not grow with frames, worlds or cameras.
 
@@ -56,24 +60,27 @@ def render_videos(
         scene_option: MuJoCo's scene options; None takes the defaults. Warp heeds only the geom groups.
         quality: "draft" leaves out shadows, reflections and multisampling.
         backend: "auto", "opengl" or "warp".
+        device: Warp's name of a device, "cpu" or "cuda:0"; None takes Warp's default.
+        workers: Number of processes that render, 1 for none but this one; None starts one for each core if
+            there is enough to do. The videos are the same.
         grid: `(rows, columns)` or "auto" puts all trajectories side by side in one video. One that ends
             before the others stays at its last frame.
         labels: Write world and time in each picture; None does so in a grid.
         progress: Show a progress bar; None does so on a terminal.
         crf: Quality of the encoding, from 0 (lossless) to 51.
         preset: Speed of the encoder, from "ultrafast" to "veryslow".
+        skip_existing: Leave out trajectories whose videos are all there, to go on after an interruption.
 
     Returns:
-        Paths of the videos, trajectory after trajectory.
+        Paths of the videos, trajectory after trajectory, also those left out.
 
     Raises:
         InvalidArgumentError: An argument cannot be used, or a trajectory has no frames.
         ModelMismatchError: A trajectory belongs to another model.
-        RenderError: Nothing renders here, or rendering failed.
+        RenderError: Nothing renders here, or rendering failed. If it is a process that renders that died, the
+            error comes last and names the worlds it cost; all other videos are complete.
         VideoError: A video could not be written.
     """
-    from tqdm import tqdm
-
     clips = as_clips(mj_model, trajectories)
     resolved = resolve_cameras(mj_model, cameras)
     settings = Settings(camera_res, quality=quality, option=option_contents(scene_option))
@@ -82,18 +89,24 @@ def render_videos(
             raise InvalidArgumentError(
                 f"Trajectory {i} (world {clip.world_id}) has no frames to make a video of."
             )
-    sink = _make_sink(clips, list(resolved), Path(output_path), settings, grid, labels, crf, preset)
-    total = sum(clip.n_frames for clip in clips) * len(resolved)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.closing(sink))
-        source = LocalSource(mj_model, clips, resolved, settings, choose_backend(backend))
-        stack.enter_context(contextlib.closing(source))
-        hidden = None if progress is None else not progress
-        bar = stack.enter_context(tqdm(total=total, unit="frame", desc="rendering", disable=hidden))
-        for batch in source.stream(pack(sink.segments(), source.batch_size), hold=sink.hold):
-            sink.add(batch)
-            bar.update(len(batch.time) * len(resolved))
-        sink.finish()
+    names, output = list(resolved), Path(output_path)
+    codec = {"crf": crf, "preset": preset}
+    sink: SeparateVideos | GridVideos
+    if grid is None:
+        sink = SeparateVideos(clips, names, output, settings, bool(labels), codec, skip_existing)
+    else:
+        sink = GridVideos(clips, names, output, settings, labels is not False, codec, skip_existing, grid)
+    with contextlib.closing(sink):
+        segments = list(sink.segments())
+        if segments:
+            n_pictures = len(names) * sum(stop - start for _, start, stop in segments)
+            choice = choose_backend(backend, device)
+            n_workers = count_workers(workers, n_pictures, choice)
+            source = make_source(mj_model, clips, resolved, settings, choice, n_workers)
+            with contextlib.closing(source):
+                failures = _fill(sink, source, segments, len(names), n_pictures, progress)
+            sink.finish()
+            _raise_failures(clips, failures)
     return sink.paths
 
 
@@ -128,17 +141,37 @@ def save_trajectory_videos(
             write_video(paths[name], np.asarray(pictures), clip.output_fps)
 
 
-def _make_sink(
-    clips: Sequence[Clip],
-    cameras: Sequence[str],
-    output: Path,
-    settings: Settings,
-    grid: Grid | None,
-    labels: bool | None,
-    crf: int,
-    preset: str,
-) -> SeparateVideos | GridVideos:
-    codec = {"crf": crf, "preset": preset}
-    if grid is None:
-        return SeparateVideos(clips, cameras, output, settings, bool(labels), codec)
-    return GridVideos(clips, cameras, output, settings, labels is not False, codec, grid)
+def _fill(
+    sink: SeparateVideos | GridVideos,
+    source: LocalSource | RenderPool,
+    segments: list[Segment],
+    n_cameras: int,
+    n_pictures: int,
+    progress: bool | None,
+) -> list[Failure]:
+    """Render and encode, with a progress bar."""
+    from tqdm import tqdm
+
+    failures = []
+    hidden = None if progress is None else not progress
+    with tqdm(total=n_pictures, unit="frame", desc="rendering", disable=hidden) as bar:
+        for item in source.stream(pack(segments, source.batch_size), hold=sink.hold):
+            if isinstance(item, Failure):
+                sink.drop(item)
+                failures.append(item)
+            else:
+                sink.add(item)
+                bar.update(len(item.time) * n_cameras)
+    return failures
+
+
+def _raise_failures(clips: Sequence[Clip], failures: Sequence[Failure]) -> None:
+    if failures:
+        what = "; ".join(
+            f"world {', '.join(str(clips[clip].world_id) for clip in sorted(failure.clips))}: {failure.reason}"
+            for failure in failures
+        )
+        raise RenderError(
+            f"Not all was rendered. {what}. All other videos are complete: the same call with "
+            "skip_existing=True renders what is missing."
+        )
