@@ -10,7 +10,7 @@ import xarray as xr
 
 from flytraj import errors
 from flytraj.cli import exits, run
-from flytraj.cli.selection import parse_time, parse_worlds, select
+from flytraj.cli.selection import parse_numbers, parse_time, select
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
@@ -21,14 +21,14 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
 
 
 def test_worlds_are_read_in_order_each_once() -> None:
-    assert parse_worlds("3,7,40-43") == [3, 7, 40, 41, 42, 43]
-    assert parse_worlds("5, 5,4-6") == [5, 4, 6]
+    assert parse_numbers("3,7,40-43", "--world") == [3, 7, 40, 41, 42, 43]
+    assert parse_numbers("5, 5,4-6", "--world") == [5, 4, 6]
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-", "7-3", "1,,2", "-1", "1.5", "0-99999999999"])
 def test_worlds_that_cannot_be_read(text: str) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="--world"):
-        parse_worlds(text)
+        parse_numbers(text, "--world")
 
 
 def test_times() -> None:

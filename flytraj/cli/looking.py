@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 
 from flytraj.cli.exits import NOT_POSSIBLE_HERE
+from flytraj.cli.options import DatasetPath, Json
 
 __all__ = ["register"]
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
+    app.command(epilog="Example: flytraj info demo.zarr")(info)
     app.command(epilog="Example: flytraj doctor")(doctor)
 
 
@@ -37,3 +36,12 @@ def doctor(as_json: Json = False) -> None:
     can_render = works["OpenGL"] or works.get("Warp cpu")
     if not (can_render and works["ffmpeg"]):
         raise typer.Exit(NOT_POSSIBLE_HERE)
+
+
+def info(path: DatasetPath, as_json: Json = False) -> None:
+    """Show what a dataset is: worlds, frames, seconds, episodes, fields, model, size."""
+    from flytraj.cli.info import as_table, summarize
+    from flytraj.dataset import open_dataset
+
+    summary = summarize(open_dataset(path))
+    typer.echo(json.dumps(summary, indent=2) if as_json else as_table(summary))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flytraj.cli import looking
+from flytraj.cli import looking, making, moving
 from flytraj.cli.exits import EXIT_CODES, exit_code, sentence
 
 __all__ = ["app", "main", "run"]
@@ -22,7 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-looking.register(app)
+for _module in (making, looking, moving):
+    _module.register(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,7 +57,9 @@ def run(arguments: Sequence[str]) -> int:
     """
     debug = "--debug" in arguments
     try:
-        app(args=[word for word in arguments if word != "--debug"], prog_name="flytraj")
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(args=[word for word in arguments if word != "--debug"], prog_name="flytraj")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     except Exception as error:
@@ -65,6 +70,12 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"flytraj: {message}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("flytraj").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))

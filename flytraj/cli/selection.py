@@ -1,4 +1,4 @@
-"""`--world 3,7,40-47` and `--time 0.5:1.5`."""
+"""`--world 3,7,40-47`, `--time 0.5:1.5`, `--episode 0-2` and `--at 0.5,1`."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ import re
 from typing import Any
 
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError
+from flytraj.trajectory import Clip
 
-__all__ = ["parse_time", "parse_worlds", "select"]
+__all__ = ["nearest_frames", "parse_numbers", "parse_time", "select", "select_clips"]
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_MOST_WORLDS = 10_000_000
+_MOST_NUMBERS = 10_000_000
 
 
-def parse_worlds(text: str) -> list[int]:
-    """World ids from `3,7,40-47`, in that order, each once.
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Numbers from `3,7,40-47`, in that order, each once.
+
+    Args:
+        text: What was given.
+        option: To what option, for the error.
 
     Raises:
         InvalidArgumentError: The text is no such list.
     """
-    worlds: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise InvalidArgumentError(f"--world takes ids and ranges such as 3,7,40-47, found {text!r}.")
+            raise InvalidArgumentError(
+                f"{option} takes numbers and ranges such as 3,7,40-47, found {text!r}."
+            )
         first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < first + _MOST_WORLDS:
-            raise InvalidArgumentError(f"--world {text}: {part.strip()} is no range from low to high.")
-        worlds |= dict.fromkeys(range(first, last + 1))
-    return list(worlds)
+        if not first <= last < first + _MOST_NUMBERS:
+            raise InvalidArgumentError(f"{option} {text}: {part.strip()} is no range from low to high.")
+        numbers |= dict.fromkeys(range(first, last + 1))
+    return list(numbers)
 
 
 def parse_time(text: str) -> tuple[float | None, float | None]:
@@ -58,7 +65,7 @@ def select(ds: Any, world: str | None = None, time: str | None = None) -> Any:
         FieldNotFoundError: A world is not in the dataset.
     """
     if world is not None:
-        wanted = parse_worlds(world)
+        wanted = parse_numbers(world, "--world")
         known = set(ds["world"].values.tolist())
         missing = [str(i) for i in wanted if i not in known]
         if missing:
@@ -74,3 +81,43 @@ def select(ds: Any, world: str | None = None, time: str | None = None) -> Any:
             reach = f"runs from {seconds[0]:g} to {seconds[-1]:g} s" if len(seconds) else "has no frame"
             raise InvalidArgumentError(f"No frame in --time {time}: the recording {reach}.")
     return ds
+
+
+def select_clips(view: Any, episode: str | None = None) -> list[Clip]:
+    """The worlds of a view; with `--episode`, each of these episodes of each world apart.
+
+    Raises:
+        InvalidArgumentError: The text cannot be read.
+        FieldNotFoundError: None of the worlds has such an episode.
+    """
+    if episode is None:
+        return list(view.traj.clips())
+    table = view.traj.episodes()
+    wanted = table[table["episode"].isin(parse_numbers(episode, "--episode"))]
+    if wanted.empty:
+        low, high = table["episode"].min(), table["episode"].max()
+        raise FieldNotFoundError(f"No world here has episode {episode}: there are episodes {low} to {high}.")
+    return [
+        view.sel(world=[row.world]).isel(frame=slice(row.first_frame, row.last_frame + 1)).traj.clips()[0]
+        for row in wanted.itertuples()
+    ]
+
+
+def nearest_frames(view: Any, at: str) -> list[int]:
+    """Numbers of the frames nearest to the moments of `--at`, in seconds.
+
+    Raises:
+        InvalidArgumentError: The text cannot be read, or a moment is outside of the view.
+    """
+    seconds = view["time"].values
+    try:
+        moments = [float(part) for part in at.split(",")]
+    except ValueError:
+        raise InvalidArgumentError(f"--at takes seconds such as 0.5,1,1.5, found {at!r}.") from None
+    slack = 1 / view.attrs["output_fps"]
+    for moment in moments:
+        if not seconds[0] - slack <= moment <= seconds[-1] + slack:
+            raise InvalidArgumentError(
+                f"No frame at {moment:g} s: they run from {seconds[0]:g} to {seconds[-1]:g} s."
+            )
+    return [int(abs(seconds - moment).argmin()) for moment in moments]

@@ -60,7 +60,7 @@ _MODEL = """
     </body>
     <body name="thorax" pos="0 0 0.14">
       <freejoint name="fly"/>
-      <camera name="side" mode="trackcom" pos="0.2 -0.68 0.36" xyaxes="1 0.22 0 -0.09 0.4 1"/>
+      <camera name="side" mode="trackcom" pos="0.21 -0.74 0.37" xyaxes="1 0.22 0 -0.09 0.4 1"/>
             <geom name="thorax" class="touching" type="ellipsoid" size="0.085 0.06 0.055" material="amber"/>
       <geom name="scutellum" type="ellipsoid" size="0.03 0.03 0.02" pos="-0.065 0 0.035" material="honey"/>
       <body name="head" pos="0.09 0 0.005">

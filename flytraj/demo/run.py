@@ -11,9 +11,9 @@ from tqdm import tqdm
 
 from flytraj.demo.fly import fly_spec
 from flytraj.demo.worlds import Floats, FlyWorlds
-from flytraj.errors import DatasetExistsError
+from flytraj.errors import DatasetExistsError, FlytrajError
 
-__all__ = ["pick_worlds", "record_demo", "run_demo"]
+__all__ = ["pick_worlds", "record_demo", "run_demo", "what_is_left"]
 
 _OUTPUT_FPS = 25
 _CAMERA_RES = (360, 480)
@@ -100,6 +100,20 @@ def record_demo(path: Path, *, n_worlds: int, seconds: float, overwrite: bool = 
         for _ in tqdm(range(round(seconds / worlds.dt)), desc="simulating", unit="step", disable=None):
             worlds.step()
             recorder.record_as_needed(worlds.source)
+
+
+def what_is_left(directory: Path) -> str:
+    """Tell what an interrupted demo has left behind."""
+    from flytraj.dataset import open_dataset
+
+    path, video = directory / "demo.zarr", directory / "demo.mp4"
+    try:
+        with open_dataset(path) as ds:
+            n_frames = ds.sizes["frame"]
+    except FlytrajError:
+        return "Nothing was recorded."
+    made = f"{video} is there from before" if video.exists() else "no video was made"
+    return f"{path} is a valid dataset with {n_frames} frames of every world; {made}."
 
 
 def pick_worlds(ds: Any) -> dict[int, str]:
