@@ -56,24 +56,13 @@ def write_dataset(
         InvalidArgumentError: The arrays do not fit together or do not fit the model.
         DatasetExistsError: There is something at `store` already, and `mode` is `"w-"`.
     """
-    state = {"qpos": np.asarray(qpos)}
-    if state["qpos"].ndim != 3:
-        raise InvalidArgumentError(f"qpos must be (n_worlds, n_frames, nq), found {state['qpos'].shape}.")
+    state = _state(qpos, mocap_pos, mocap_quat)
     n_worlds, n_frames, nq = state["qpos"].shape
-    if mocap_pos is not None and mocap_quat is not None:
-        state |= {"mocap_pos": np.asarray(mocap_pos), "mocap_quat": np.asarray(mocap_quat)}
-    elif mocap_pos is not None or mocap_quat is not None:
-        raise InvalidArgumentError("mocap_pos and mocap_quat go together, only one was given.")
     if mj_model is not None and nq != mj_model.nq:
         raise InvalidArgumentError(f"qpos has nq={nq}, the model {mj_model.nq}.")
     own = {name: np.asarray(values) for name, values in (channels or {}).items()}
     state |= {name: np.asarray(values) for name, values in (fields or {}).items()}
-    sim_time = np.asarray(time, np.float64)
-    if sim_time.shape not in ((n_frames,), (n_worlds, n_frames)):
-        raise InvalidArgumentError(
-            f"time must have shape {(n_frames,)} or {(n_worlds, n_frames)}, found {sim_time.shape}."
-        )
-    sim_time = np.broadcast_to(sim_time, (n_worlds, n_frames))
+    sim_time = _sim_time(time, n_worlds, n_frames)
     if playback_speed is None:
         # Times are sums of steps: what rounding adds is no speed.
         playback_speed = float(f"{_spacing(sim_time) * output_fps:.9g}")
@@ -103,6 +92,28 @@ def write_dataset(
         _write(session, sim_time, episode, arrays)
     finally:
         session.close()
+
+
+def _state(
+    qpos: ArrayLike, mocap_pos: ArrayLike | None, mocap_quat: ArrayLike | None
+) -> dict[str, NDArray[Any]]:
+    state = {"qpos": np.asarray(qpos)}
+    if state["qpos"].ndim != 3:
+        raise InvalidArgumentError(f"qpos must be (n_worlds, n_frames, nq), found {state['qpos'].shape}.")
+    if (mocap_pos is None) != (mocap_quat is None):
+        raise InvalidArgumentError("mocap_pos and mocap_quat go together, only one was given.")
+    if mocap_pos is not None and mocap_quat is not None:
+        state |= {"mocap_pos": np.asarray(mocap_pos), "mocap_quat": np.asarray(mocap_quat)}
+    return state
+
+
+def _sim_time(time: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.float64]:
+    sim_time = np.asarray(time, np.float64)
+    if sim_time.shape not in ((n_frames,), (n_worlds, n_frames)):
+        raise InvalidArgumentError(
+            f"time must have shape {(n_frames,)} or {(n_worlds, n_frames)}, found {sim_time.shape}."
+        )
+    return np.broadcast_to(sim_time, (n_worlds, n_frames))
 
 
 def _spacing(sim_time: NDArray[np.float64]) -> float:

@@ -74,6 +74,11 @@ class FrameClock:
         self._next_due = -math.inf
         self._start = 0.0
         self._place = 0
+        self._before = (self._next_due, self._start, self._place)
+
+    def retract(self) -> None:
+        """Take the last due tick back: its frame could not be recorded, and is due again."""
+        self._next_due, self._start, self._place = self._before
 
     def tick(self, time: float) -> bool:
         """Tell whether a frame is due at `time`, and count it if so.
@@ -89,6 +94,7 @@ class FrameClock:
         self._last_time = time
         if time < self._next_due and not went_back:
             return False
+        self._before = (self._next_due, self._start, self._place)
         if self.sampling == "interval":
             self._next_due = time + self._interval - self._tolerance
             return True

@@ -146,10 +146,8 @@ class TrajAccessor:
 
         view = self._worlds_view()
         world, first, number, began, ended = _scan_episodes(view)
-        last = np.append(first[1:], 0) - 1
-        n_frames = view.sizes["frame"]
-        ends_world = np.append(world[1:] != world[:-1], True) if len(world) else np.zeros(0, bool)
-        last[ends_world] = n_frames - 1
+        last = np.append(first[1:], 0)[: len(first)] - 1
+        last[_is_last_of_world(world)] = view.sizes["frame"] - 1
         return pd.DataFrame(
             {
                 "world": view["world"].values[world],
@@ -229,7 +227,7 @@ def _frame_stretches(view: xr.Dataset) -> Iterator[slice]:
     """Slices of frames whose coordinates fit in memory."""
     n_frames, n_worlds = view.sizes["frame"], max(1, view.sizes["world"])
     step = max(1, _SCAN_BYTES // (12 * n_worlds))
-    for start in range(0, n_frames, step):
+    for start in range(0, max(1, n_frames), step):
         yield slice(start, min(n_frames, start + step))
 
 
@@ -252,16 +250,18 @@ def _scan_episodes(
         numbers.append(episode[world, frame])
         begins.append(time[world, frame])
         ends.append(time_before[world, frame])
-        previous, previous_time = episode[:, -1], time[:, -1]
-    if not worlds:
-        empty = np.zeros(0, np.int64)
-        return empty, empty, empty.astype(np.int32), np.zeros(0), np.zeros(0)
+        if episode.shape[1]:
+            previous, previous_time = episode[:, -1], time[:, -1]
     world, first = np.concatenate(worlds), np.concatenate(firsts)
     order = np.lexsort((first, world))
     world, first = world[order], first[order]
     ended_before = np.concatenate(ends)[order]
     # An episode ends where the same world's next one begins, or with the world's last frame.
-    ended = np.append(ended_before[1:], np.nan)
-    is_last = np.append(world[1:] != world[:-1], True)
+    ended = np.append(ended_before[1:], np.nan)[: len(world)]
+    is_last = _is_last_of_world(world)
     ended[is_last] = previous_time[world[is_last]]
     return world, first, np.concatenate(numbers)[order], np.concatenate(begins)[order], ended
+
+
+def _is_last_of_world(world: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.append(world[1:] != world[:-1], True)[: len(world)]

@@ -115,7 +115,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError, match="nothing.npz"):
+    with pytest.raises(DatasetNotFoundError, match=r"nothing\.npz"):
         RecordedTrajectory.from_file(tmp_path / "nothing.npz")
 
 
@@ -200,7 +200,9 @@ def test_the_documented_check_against_a_model() -> None:
         "<mujoco><worldbody><body mocap='true'/><body><joint type='ball'/><geom size='1'/></body></worldbody></mujoco>"
     )
     check_trajectories_match_model(model, [make(nq=4, nmocap=1)])
-    with pytest.raises(ModelMismatchError, match="world 7 has nq=3 and nmocap=1, the model nq=4 and nmocap=1"):
+    with pytest.raises(
+        ModelMismatchError, match=r"world 7 has nq=3 and nmocap=1, the model nq=4 and nmocap=1"
+    ):
         check_trajectories_match_model(model, [make(nq=3, nmocap=1)])
     with pytest.raises(ValueError, match="nmocap=0"):
         check_trajectories_match_model(model, [make(nq=4)])

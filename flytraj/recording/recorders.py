@@ -115,7 +115,11 @@ class BatchTrajectoryRecorder:
         times = source.times(data)
         if not self._session.clock.tick(times):
             return False
-        self._record(source, data, times, channels)
+        try:
+            self._record(source, data, times, channels)
+        except BaseException:
+            self._session.frame_clock.retract()
+            raise
         return True
 
     def begin_episode(self, worlds: Iterable[int] | None = None) -> None:
@@ -242,7 +246,8 @@ class TrajectoryRecorder(BatchTrajectoryRecorder):
             self._seen = time
             return False
         clock = self._session.clock
-        clock.skip_to(self._seen)
+        if self._seen > -math.inf:
+            clock.skip_to(self._seen)
         rows = {name: np.asarray(value)[np.newaxis] for name, value in channels.items()}
         recorded = super().record_as_needed(mj_data, **rows)
         self._seen, self._due = time, clock.next_due
