@@ -1,16 +1,29 @@
 from __future__ import annotations
 
+import glob
 import json
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 import xarray as xr
+from PIL import Image
 
+import flytraj as ft
 from flytraj import errors
 from flytraj.cli import exits, run
+from flytraj.cli.main import app
 from flytraj.cli.selection import parse_numbers, parse_time, select
+from flytraj.demo.run import record_demo
+from flytraj.rendering import render_trajectories
+from flytraj.testing import pendulum
 
 
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
@@ -106,3 +119,199 @@ def test_doctor_finds_what_this_machine_has(capsys: pytest.CaptureFixture[str]) 
     assert findings["Warp cpu"]["works"]
     assert findings["mujoco"]["found"] == __import__("mujoco").__version__
     assert code == 0
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 worlds of the demo, 1.6 s: 40 frames."""
+    path = tmp_path_factory.mktemp("cli") / "demo.zarr"
+    record_demo(path, n_worlds=48, seconds=1.6)
+    return path
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    """Exit code and the one line on stderr of a command that must fail."""
+    code = run([str(word) for word in words])
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1, printed.err
+    assert printed.err.startswith("flytraj: ")
+    return code, printed.err
+
+
+def test_info_tells_what_xarray_tells(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ds = xr.open_zarr(dataset)
+    assert run(["info", str(dataset), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["worlds"], told["frames"]) == (48, 40) == ds["qpos"].shape[:2]
+    assert told["episodes"] == sum(len(np.unique(row)) for row in ds["episode"].values) > 48
+    assert told["fields"]["mocap_quat"] == {"dims": ["nmocap", "wxyz"], "shape": [1, 4], "dtype": "float64"}
+    assert told["bytes_of_values"] == 48 * 40 * 8 * (29 + 3 + 4 + 1.5) + 40 * 8
+    assert told["model"]["embedded"] == ["xml", "mjb"]
+    assert told["recoverable_frames"] == 0
+    assert not told["being_written"]
+
+
+def test_info_for_people(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(dataset)]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["worlds"] == "48"
+    assert rows["frames"] == "40 at 25 fps, playback speed 1"
+    assert rows["time"] == "0.02 to 1.58 s, timestep 0.004 s"
+    assert rows["model"].startswith("embedded as XML and MJB")
+
+
+def test_render_into_one_grid(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "two.mp4"
+    words = [
+        "render",
+        dataset,
+        "-o",
+        out,
+        "--world",
+        "7,3",
+        "--time",
+        "0.5:0.7",
+        "--size",
+        "64x48",
+        "--draft",
+    ]
+    assert run([str(word) for word in words]) == 0
+    assert capsys.readouterr().out.split() == [str(out)]
+    assert _frames(out, 64 * 2 + 2, 48) == 5
+
+
+def test_render_apart_by_episode_and_camera(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = ft.open_dataset(dataset).traj.episodes()
+    world = int(table[table["episode"] == 1]["world"].iloc[0])
+    row = table[(table["world"] == world) & (table["episode"] == 1)].iloc[0]
+    words = ["render", dataset, "-o", tmp_path / "out", "--world", world, "--episode", "1", "--size", "32x32"]
+    words += ["--camera", "above", "--camera", "free", "--draft"]
+    assert run([str(word) for word in words]) == 0
+    paths = capsys.readouterr().out.split()
+    assert paths == [str(tmp_path / "out" / "above.mp4"), str(tmp_path / "out" / "free.mp4")]
+    assert _frames(Path(paths[0]), 32, 32) == row["last_frame"] - row["first_frame"] + 1
+
+
+def test_sheet_takes_the_nearest_frames(dataset: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sheet.png"
+    words = ["sheet", dataset, "-o", out, "--world", "5", "--at", "0.5,1", "--size", "64x48", "--grid", "1x2"]
+    assert run([str(word) for word in words]) == 0
+    with Image.open(out) as picture:
+        assert picture.size == (64 * 2 + 2, 48)
+        pixels = np.asarray(picture)
+    model = ft.open_dataset(dataset).traj.model()
+    one = ft.open_dataset(dataset).sel(world=[5]).isel(frame=[12, 24])
+    np.testing.assert_allclose(one["time"], [0.5, 0.98], atol=0.011)
+    ((frames,),) = (entry.values() for entry in render_trajectories(model, one, 0, camera_res=(48, 64)))
+    label = 16
+    np.testing.assert_array_equal(pixels[label:, :64], frames[0][label:])
+    np.testing.assert_array_equal(pixels[label:, 66:], frames[1][label:])
+
+
+def test_export_and_import_give_the_same_back(dataset: Path, tmp_path: Path) -> None:
+    assert run(["export", str(dataset), str(tmp_path / "npz"), "--world", "9,4", "--time", "1:"]) == 0
+    assert run(["import", str(tmp_path / "npz"), "-o", str(tmp_path / "again.zarr")]) == 0
+    again = ft.open_dataset(tmp_path / "again.zarr")
+    assert again["world"].values.tolist() == [4, 9]
+    original = ft.open_dataset(dataset).sel(world=[4, 9], time=slice(1, None))
+    np.testing.assert_array_equal(again["qpos"], original["qpos"])
+    np.testing.assert_array_equal(again["mocap_quat"], original["mocap_quat"])
+
+
+def test_wrong_uses_get_one_sentence_and_their_code(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.mp4"
+    other = tmp_path / "other.xml"
+    other.write_text(pendulum().to_xml())
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<mujoco><worldbody>")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.npz").write_text("no archive")
+    ft.RecordedTrajectory(np.zeros(1), np.zeros((1, 1)), 25, 1.0).save(tmp_path / "good.npz")
+    render = ("render", dataset, "-o", out)
+    cases: list[tuple[int, str, tuple[object, ...]]] = [
+        (3, "no dataset at", ("info", tmp_path / "missing")),
+        (3, "folder", ("info", tmp_path / "folder")),
+        (2, "has 48 worlds to render", render),
+        (2, "World 48 is not in the dataset", (*render, "--world", "48")),
+        (2, "--world takes numbers", (*render, "--world", "first")),
+        (2, "No frame in --time 7:8", (*render, "--world", "0", "--time", "7:8")),
+        (2, "--time takes seconds", (*render, "--world", "0", "--time", "now")),
+        (2, "has episode 9", (*render, "--world", "0", "--episode", "9")),
+        (2, "'nose' not found", (*render, "--world", "0", "--camera", "nose")),
+        (2, "--size takes", (*render, "--world", "0", "--size", "big")),
+        (2, "--grid takes", (*render, "--world", "0", "--grid", "2by2")),
+        (2, "do not fit in a grid", (*render, "--world", "0-3", "--grid", "1x2")),
+        (2, "makes 2 videos", (*render, "--world", "0,1", "--grid", "none")),
+        (2, "recorded with another model", (*render, "--world", "0", "--model", other)),
+        (2, "cannot load the model", (*render, "--world", "0", "--model", broken)),
+        (3, "No model file", (*render, "--world", "0", "--model", tmp_path / "none.xml")),
+        (2, "must end in .png", ("sheet", dataset, "-o", out, "--world", "0")),
+        (2, "No frame at 9 s", ("sheet", dataset, "-o", tmp_path / "x.png", "--world", "0", "--at", "9")),
+        (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
+        (5, str(dataset), ("import", tmp_path / "good.npz", "-o", dataset)),
+        (5, "--overwrite", ("demo", dataset.parent)),
+    ]
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for expected, words, command in cases:
+        code, line = _refused(capsys, *command)
+        assert words in line, line
+        assert code == expected, line
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    with pytest.raises(errors.DatasetNotFoundError):
+        run(["info", str(tmp_path / "missing"), "--debug"])
+
+
+def _examples() -> list[str]:
+    examples = []
+    for command in app.registered_commands:
+        assert command.epilog is not None
+        assert command.epilog.startswith("Example: flytraj ")
+        examples.append(command.epilog.removeprefix("Example: flytraj "))
+    return examples
+
+
+@pytest.mark.slow
+def test_every_example_runs(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(dataset, tmp_path / "demo.zarr")
+    monkeypatch.chdir(tmp_path)
+    for example in _examples():
+        words = [found for word in shlex.split(example) for found in (sorted(glob.glob(word)) or [word])]
+        if words[0] == "demo":
+            words += ["--worlds", "4", "--seconds", "0.4"]
+        assert run(words) == 0, capsys.readouterr().err
+        assert run([words[0], "--help"]) == 0
+        assert example.split()[-1] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_valid_dataset_and_no_half_video(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flytraj.cli", "demo", str(tmp_path / "d"), "--worlds", "32"]
+    with subprocess.Popen([*command, "--seconds", "600"], stderr=subprocess.PIPE, text=True) as process:
+        scratch = tmp_path / "d" / "demo.zarr"
+        deadline = time.monotonic() + 60
+        while not scratch.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read() if process.stderr else ""
+    assert process.returncode == 130, said
+    n_frames = ft.open_dataset(scratch).sizes["frame"]
+    assert n_frames > 1
+    assert f"is a valid dataset with {n_frames} frames of every world; no video was made." in said
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == ["demo.zarr"]
+
+
+def _frames(path: Path, width: int, height: int) -> float:
+    """Number of frames of that size in a video, by ffmpeg itself."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-i", str(path)]
+    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    return len(subprocess.run(command, capture_output=True, check=True).stdout) / (width * height * 3)

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
+import xarray as xr
+from PIL import Image
 
+import flytraj as ft
+from flytraj.cli import run
 from flytraj.demo import FlyWorlds, fly_spec
 from flytraj.demo import worlds as worlds_module
+from flytraj.demo.run import pick_worlds, record_demo, run_demo, what_is_left
 
 
 def _run(model: mujoco.MjModel, n_worlds: int, seconds: float, seed: int = 0) -> tuple[FlyWorlds, np.ndarray]:
@@ -81,3 +89,73 @@ def test_a_list_of_data_does_what_a_batch_does(
     listed, _ = _run(model, 4, 2.0)
     assert len(listed.source) == 4
     np.testing.assert_allclose(listed._state.qpos, batch._state.qpos, rtol=0, atol=1e-6)
+
+
+def test_the_recording_is_what_was_simulated(model: mujoco.MjModel, tmp_path: Path) -> None:
+    record_demo(tmp_path / "demo.zarr", n_worlds=3, seconds=0.4)
+    worlds = FlyWorlds(model, 3)
+    seen = []
+    for step in range(20):
+        worlds.step()
+        if step % 2 == 0:
+            seen.append(worlds._state.qpos.copy())
+    ds = ft.open_dataset(tmp_path / "demo.zarr")
+    np.testing.assert_array_equal(ds["qpos"].transpose("frame", "world", "nq"), np.array(seen))
+
+
+def _walk(upright: list[int], step: float) -> np.ndarray:
+    """qpos of a fly that goes `step` metres a frame, on its feet (1) or on its back (0): (frames, 7)."""
+    qpos = np.zeros((len(upright), 7))
+    qpos[:, 0] = step * np.arange(len(upright))
+    qpos[:, 3] = upright
+    qpos[:, 4] = 1 - qpos[:, 3]
+    return qpos
+
+
+def test_the_worlds_picked_are_what_their_stories_say() -> None:
+    qpos = np.stack(
+        [
+            _walk([1, 1, 1, 1, 1, 1], 0.5),
+            _walk([0, 0, 0, 0, 0, 0], 0.9),
+            _walk([0, 0, 1, 1, 1, 1], 0.1),
+            _walk([1, 1, 1, 1, 1, 1], 0.0),
+            _walk([0, 0, 0, 1, 1, 1], 0.0),
+        ]
+    )
+    episode = np.zeros((5, 6), int)
+    episode[3] = [0, 0, 1, 1, 2, 2]
+    episode[4] = [0, 0, 0, 1, 1, 1]
+    variables = {"qpos": (("world", "frame", "nq"), qpos), "episode": (("world", "frame"), episode)}
+    ds = xr.Dataset(variables, {"world": [10, 11, 12, 13, 14]})
+    assert pick_worlds(ds) == {
+        10: "walked farthest after its lure: 2.5 m",
+        11: "lay on its back for 100% of the time",
+        12: "fell, got up, and stayed on its feet for 0.2 s",
+        13: "was started 3 times",
+    }
+
+
+def test_nothing_is_said_to_be_left_where_nothing_is(tmp_path: Path) -> None:
+    assert what_is_left(tmp_path) == "Nothing was recorded."
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_a_picture_a_video_and_advice_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    run_demo(Path("demo"), n_worlds=8, seconds=1.2, say=said.append)
+    assert "30 frames of 8 worlds" in said[1]
+    assert (tmp_path / "demo" / "demo.mp4").stat().st_size > 10_000
+    with Image.open("demo/demo.png") as picture:
+        assert picture.size == (4 * 480 + 6, 4 * 360 + 6)
+        assert np.asarray(picture).std() > 20
+    python, shell = said[-1].split("or in the shell:")
+    exec("\n".join(line[4:] for line in python.splitlines() if line.startswith("    ")), {})
+    assert Path("demo/above.mp4").stat().st_size > 10_000
+    for line in shell.split("\n"):
+        words = shlex.split(line)
+        assert not words or words[0] == "flytraj"
+        assert not words or run([*words[1:], *(["--draft"] if words[1] == "render" else [])]) == 0
+    assert Path("demo/more.mp4").stat().st_size > 10_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,9 @@ from flytraj.cli.options import (
     parse_size,
 )
 from flytraj.errors import InvalidArgumentError
-from flytraj.trajectory import Clip
+
+if TYPE_CHECKING:
+    from flytraj.trajectory import Clip
 
 __all__ = ["register"]
 

@@ -1,0 +1,5 @@
+"""`python -m flytraj.cli`."""
+
+from flytraj.cli import main
+
+main()
