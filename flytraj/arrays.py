@@ -85,11 +85,16 @@ def write_dataset(
         world_ids=world_ids,
         sizes=(nq, nmocap),
     )
+    arrays = {**state, **own}
+    try:
+        _check_shapes(session.schema, arrays, n_worlds, n_frames)
+        numbers = None if episode is None else _episodes(episode, n_worlds, n_frames)
+    except BaseException:
+        session.abandon()
+        raise
     try:
         session.start(state["qpos"].dtype)
-        arrays = {**state, **own}
-        _check_shapes(session.schema, arrays, n_worlds, n_frames)
-        _write(session, sim_time, episode, arrays)
+        _write(session, sim_time, numbers, arrays)
     finally:
         session.close()
 
@@ -143,20 +148,23 @@ def _check_shapes(schema: Schema, arrays: Mapping[str, NDArray[Any]], n_worlds: 
         raise InvalidArgumentError(f"The model has no {name}: leave it out.")
 
 
+def _episodes(episode: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.int32]:
+    numbers = np.asarray(episode, np.int32)
+    if numbers.shape != (n_worlds, n_frames):
+        raise InvalidArgumentError(f"episode must have shape {(n_worlds, n_frames)}, found {numbers.shape}.")
+    return numbers
+
+
 def _write(
     session: Session,
     sim_time: NDArray[np.float64],
-    episode: ArrayLike | None,
+    episode: NDArray[np.int32] | None,
     arrays: Mapping[str, NDArray[Any]],
 ) -> None:
-    n_worlds, n_frames = sim_time.shape
+    n_frames = sim_time.shape[1]
     recording_time, numbers = _follow(session, sim_time)
     if episode is not None:
-        numbers = np.asarray(episode, np.int32)
-        if numbers.shape != (n_worlds, n_frames):
-            raise InvalidArgumentError(
-                f"episode must have shape {(n_worlds, n_frames)}, found {numbers.shape}."
-            )
+        numbers = episode
     every: dict[str, NDArray[Any]] = {"sim_time": sim_time, "episode": numbers, **arrays}
     step = 1024
     for first in range(0, n_frames, step):

@@ -131,7 +131,11 @@ class _LazyArray(BackendArray):
         self.dtype = np.dtype(document["data_type"])
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+        if isinstance(key, indexing.VectorizedIndexer):
+            return indexing.explicit_indexing_adapter(
+                key, self.shape, indexing.IndexingSupport.OUTER, self._read
+            )
+        return self._read(key.tuple)
 
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         index, dropped, flipped = [], [], []
@@ -169,7 +173,7 @@ def _open(store: Any) -> xr.Dataset:
         if name.startswith("model/"):
             continue
         if document["data_type"] == "string":
-            coordinates[name] = xr.Variable(dims, np.array(engine.read_labels(name, document), dtype=str))
+            coordinates[name] = xr.Variable(dims, np.array(engine.read_labels(name, document), dtype=object))
             continue
         data = indexing.LazilyIndexedArray(_LazyArray(handle, name))
         variable = xr.Variable(dims, data, attrs=document["attributes"])

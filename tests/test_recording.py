@@ -337,7 +337,7 @@ def test_a_folder_of_something_else_is_never_replaced(model: mujoco.MjModel, tmp
     (tmp_path / "thesis.tex").write_text("years")
     for mode in ("w", "a"):
         with pytest.raises(FormatError, match="left alone"):
-            ft.TrajectoryRecorder(model, store=tmp_path, mode=mode)  # type: ignore[arg-type]
+            ft.TrajectoryRecorder(model, store=tmp_path, mode=mode)
     with pytest.raises(DatasetExistsError):
         ft.TrajectoryRecorder(model, store=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

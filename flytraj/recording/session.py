@@ -271,6 +271,12 @@ class Session:
         """
         self.check_open().flush()
 
+    def abandon(self) -> None:
+        """Give the store back as it was found; for a session that was never started."""
+        self._closed = True
+        if self._claim is not None:
+            self._claim.release()
+
     def close(self) -> None:
         """Commit everything and give the store back; the second call does nothing.
 
