@@ -139,6 +139,13 @@ def test_nothing_is_said_to_be_left_where_nothing_is(tmp_path: Path) -> None:
     assert what_is_left(tmp_path) == "Nothing was recorded."
 
 
+def test_nothing_that_is_there_is_replaced_unasked(tmp_path: Path) -> None:
+    (tmp_path / "demo.mp4").write_bytes(b"mine")
+    with pytest.raises(ft.errors.DatasetExistsError, match=r"demo\.mp4.*--overwrite"):
+        run_demo(tmp_path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"mine"]
+
+
 @pytest.mark.slow
 def test_the_demo_ends_with_a_picture_a_video_and_advice_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +156,7 @@ def test_the_demo_ends_with_a_picture_a_video_and_advice_that_works(
     assert "30 frames of 8 worlds" in said[1]
     assert (tmp_path / "demo" / "demo.mp4").stat().st_size > 10_000
     with Image.open("demo/demo.png") as picture:
-        assert picture.size == (4 * 480 + 6, 4 * 360 + 6)
+        assert picture.size == (4 * 400 + 6, 4 * 300 + 6)
         assert np.asarray(picture).std() > 20
     python, shell = said[-1].split("or in the shell:")
     exec("\n".join(line[4:] for line in python.splitlines() if line.startswith("    ")), {})

@@ -16,7 +16,7 @@ from flytraj.errors import DatasetExistsError, FlytrajError
 __all__ = ["pick_worlds", "record_demo", "run_demo", "what_is_left"]
 
 _OUTPUT_FPS = 25
-_CAMERA_RES = (360, 480)
+_CAMERA_RES = (300, 400)
 _ON_ITS_FEET = 0.7
 
 
@@ -38,7 +38,7 @@ def run_demo(
         say: Takes each line for the user.
 
     Raises:
-        DatasetExistsError: There is a `demo.zarr`, and it is not to be replaced.
+        DatasetExistsError: One of the three is there, and is not to be replaced.
         RenderError: Nothing renders here.
         WriteError: The dataset cannot be written.
         VideoError: A video or picture cannot be written.
@@ -48,10 +48,13 @@ def run_demo(
     from flytraj.rendering.videos import render_videos
 
     path, video, sheet = (directory / f"demo.{ending}" for ending in ("zarr", "mp4", "png"))
-    if path.exists() and not overwrite:
+    in_the_way = [file for file in (path, video, sheet) if file.exists()]
+    if in_the_way and not overwrite:
         raise DatasetExistsError(
-            f"There is already a demo at {path}: add --overwrite to replace it, or name another folder."
+            f"There is already {in_the_way[0]}: name another folder, or add --overwrite to replace it."
         )
+    for old in (video, sheet):
+        old.unlink(missing_ok=True)
     say(f"Simulating {n_worlds} worlds for {seconds:g} s, recording to {path} …")
     record_demo(path, n_worlds=n_worlds, seconds=seconds, overwrite=overwrite)
 
@@ -112,7 +115,7 @@ def what_is_left(directory: Path) -> str:
             n_frames = ds.sizes["frame"]
     except FlytrajError:
         return "Nothing was recorded."
-    made = f"{video} is there from before" if video.exists() else "no video was made"
+    made = f"{video} is complete" if video.exists() else "no video was made"
     return f"{path} is a valid dataset with {n_frames} frames of every world; {made}."
 
 
