@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from flytraj.npz import import_npz as import_npz
     from flytraj.recording import BatchTrajectoryRecorder as BatchTrajectoryRecorder
     from flytraj.recording import TrajectoryRecorder as TrajectoryRecorder
+    from flytraj.rendering import FreeCamera as FreeCamera
+    from flytraj.rendering import contact_sheet as contact_sheet
+    from flytraj.rendering import iter_frames as iter_frames
+    from flytraj.rendering import render_trajectories as render_trajectories
+    from flytraj.rendering import render_videos as render_videos
+    from flytraj.rendering import resolve_camera_ids as resolve_camera_ids
+    from flytraj.rendering import save_trajectory_videos as save_trajectory_videos
+    from flytraj.rendering import update_render_geometry as update_render_geometry
     from flytraj.trajectory import RecordedTrajectory as RecordedTrajectory
     from flytraj.trajectory import as_trajectory_list as as_trajectory_list
     from flytraj.trajectory import check_trajectories_match_model as check_trajectories_match_model
@@ -28,13 +36,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "BatchTrajectoryRecorder": "recording",
     "FrameClock": "clock",
+    "FreeCamera": "rendering",
     "RecordedTrajectory": "trajectory",
     "TrajectoryRecorder": "recording",
     "as_trajectory_list": "trajectory",
     "check_trajectories_match_model": "trajectory",
+    "contact_sheet": "rendering",
     "export_npz": "npz",
     "import_npz": "npz",
+    "iter_frames": "rendering",
     "open_dataset": "dataset",
+    "render_trajectories": "rendering",
+    "render_videos": "rendering",
+    "resolve_camera_ids": "rendering",
+    "save_trajectory_videos": "rendering",
+    "update_render_geometry": "rendering",
     "write_dataset": "arrays",
 }
 
