@@ -231,10 +231,20 @@ def test_wrong_uses_get_one_sentence_and_their_code(
     (tmp_path / "folder").mkdir()
     (tmp_path / "text.npz").write_text("no archive")
     ft.RecordedTrajectory(np.zeros(1), np.zeros((1, 1)), 25, 1.0).save(tmp_path / "good.npz")
+    newer, headless, torn = (_copy_of(dataset, tmp_path / name) for name in ("newer", "headless", "torn"))
+    root = (newer / "zarr.json").read_text()
+    (newer / "zarr.json").write_text(root.replace('"format": 1', '"format": 99'))
+    (headless / "zarr.json").unlink()
+    for shard in (torn / "qpos" / "c").rglob("0"):
+        if shard.is_file():
+            shard.write_bytes(shard.read_bytes()[:1000])
     render = ("render", dataset, "-o", out)
     cases: list[tuple[int, str, tuple[object, ...]]] = [
         (3, "no dataset at", ("info", tmp_path / "missing")),
         (3, "folder", ("info", tmp_path / "folder")),
+        (3, "has format 99", ("info", newer)),
+        (3, "no flytraj dataset", ("info", headless)),
+        (4, "'qpos'", ("export", torn, tmp_path / "npz")),
         (2, "has 48 worlds to render", render),
         (2, "World 48 is not in the dataset", (*render, "--world", "48")),
         (2, "--world takes numbers", (*render, "--world", "first")),
@@ -254,6 +264,8 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
         (5, str(dataset), ("import", tmp_path / "good.npz", "-o", dataset)),
         (5, "--overwrite", ("demo", dataset.parent)),
+        (6, "text.npz: File exists", ("export", dataset, tmp_path / "text.npz", "--world", "0")),
+        (6, "/proc/none", ("demo", "/proc/none")),
     ]
     before = sorted(path.name for path in tmp_path.rglob("*"))
     for expected, words, command in cases:
@@ -261,6 +273,11 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         assert words in line, line
         assert code == expected, line
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def _copy_of(dataset: Path, path: Path) -> Path:
+    shutil.copytree(dataset, path)
+    return path
 
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:

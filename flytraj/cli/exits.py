@@ -35,13 +35,12 @@ _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
     ((errors.WriteError, errors.VideoError), NOT_WRITTEN),
     ((errors.RenderError, errors.MissingDependencyError), NOT_POSSIBLE_HERE),
     ((errors.InvalidArgumentError, errors.FieldNotFoundError, errors.ModelMismatchError), USAGE),
-    ((PermissionError,), NOT_WRITTEN),
-    ((KeyboardInterrupt,), INTERRUPTED),
+    ((OSError,), NOT_WRITTEN),
 ]
 
 
 def exit_code(error: BaseException) -> int:
-    """Exit code for an error."""
+    """Exit code for an error; one of the file system's own mostly means that a result has no place to go."""
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)
 
 
@@ -50,4 +49,6 @@ def sentence(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, errors.FlytrajError):
         return text
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}."
     return f"{type(error).__name__}: {text or 'no message'} (flytraj --debug shows where)"

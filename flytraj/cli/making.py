@@ -151,14 +151,14 @@ def sheet(
     typer.echo(output)
 
 
-def _view(path: Path, world: str | None, time: str | None) -> Any:
+def _view(path: str, world: str | None, time: str | None) -> Any:
     from flytraj.cli.selection import select
     from flytraj.dataset import open_dataset
 
     return select(open_dataset(path), world, time)
 
 
-def _refuse_many(path: Path, clips: list[Clip], world: str | None) -> None:
+def _refuse_many(path: str, clips: list[Clip], world: str | None) -> None:
     """All worlds of a large dataset are hardly ever meant."""
     if world is None and len(clips) > _MOST_UNASKED:
         example = f"{clips[0].world_id},{clips[1].world_id}"

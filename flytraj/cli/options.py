@@ -29,7 +29,7 @@ __all__ = [
     "parse_size",
 ]
 
-DatasetPath = Annotated[Path, typer.Argument(help="The dataset.", metavar="PATH", show_default=False)]
+DatasetPath = Annotated[str, typer.Argument(help="The dataset: a path, or a URL.", metavar="PATH")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Worlds = Annotated[str | None, typer.Option("--world", help="Ids and ranges of worlds, such as 3,7,40-47.")]
 Time = Annotated[
