@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_video import read_video
 
-from flytraj.errors import FieldNotFoundError, FlytrajError, InvalidArgumentError, ModelMismatchError
 from flytraj.rendering import (
-    FreeCamera,
     choose_backend,
-    contact_sheet,
-    iter_frames,
     render_trajectories,
-    render_videos,
-    resolve_camera_ids,
-    save_trajectory_videos,
-    update_render_geometry,
 )
-from flytraj.rendering.paths import camera_file, video_paths
-from flytraj.testing import pendulum, tiny_model
+from flytraj.testing import tiny_model
 from flytraj.trajectory import RecordedTrajectory
 
 RES = (48, 64)
