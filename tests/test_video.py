@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import imageio_ffmpeg
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,33 +12,7 @@ from PIL import Image
 
 from flytraj.errors import InvalidArgumentError, VideoError
 from flytraj.video import VideoWriter, write_png, write_video
-
-
-class Video(NamedTuple):
-    height: int
-    width: int
-    fps: float
-    seconds: float
-    stream: str
-    frames: NDArray[np.uint8]
-
-
-def read_video(path: Path) -> Video:
-    ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
-    words = subprocess.run([ffmpeg, "-hide_banner", "-i", path], capture_output=True, text=True).stderr
-    stream = next(line for line in words.splitlines() if "Video:" in line)
-    size, fps = re.search(r", (\d+x\d+)", stream), re.search(r"([\d.]+k?) fps", stream)
-    hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", words).groups()  # type: ignore[union-attr]
-    assert size
-    assert fps
-    width, height = map(int, size[1].split("x"))
-    command = [ffmpeg, "-loglevel", "error", "-i", path, "-fps_mode", "passthrough"]
-    raw = subprocess.run(
-        [*command, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True, check=True
-    )
-    frames = np.frombuffer(raw.stdout, np.uint8).reshape(-1, height, width, 3)
-    duration = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
-    return Video(height, width, float(fps[1]), duration, stream, frames)
+from tests.rendering_parts import read_video
 
 
 def pictures(n: int, height: int, width: int) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ from flytraj.rendering.frames import FrameBatch as FrameBatch
 from flytraj.rendering.frames import iter_frames as iter_frames
 from flytraj.rendering.frames import render_trajectories as render_trajectories
 from flytraj.rendering.grid import contact_sheet as contact_sheet
+from flytraj.rendering.notebook import render_view as render_view
 from flytraj.rendering.scene import FreeCamera as FreeCamera
 from flytraj.rendering.scene import as_clips as as_clips
 from flytraj.rendering.scene import resolve_camera_ids as resolve_camera_ids

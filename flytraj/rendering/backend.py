@@ -19,6 +19,7 @@ Backend = Literal["auto", "opengl", "warp"]
 logger = logging.getLogger("flytraj.rendering")
 
 _PROBE_TIMEOUT = 60.0
+_LONGEST_REASON = 120
 _PROBE = """
 import mujoco
 from mujoco.{platform} import GLContext
@@ -120,12 +121,11 @@ def _find_platform(mujoco_gl: str, has_display: bool) -> tuple[str, str]:
 
 def _probe(platform: str) -> str | None:
     """Render a red ball in another process; None if it came out red, else what went wrong."""
-    environment = os.environ | {"MUJOCO_GL": platform, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment.pop("PYOPENGL_PLATFORM", None)
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     try:
         result = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE.format(platform=platform)],
-            env=environment,
+            env=os.environ | {"MUJOCO_GL": platform, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             errors="replace",
@@ -137,4 +137,10 @@ def _probe(platform: str) -> str | None:
     if "flytraj: it renders" in result.stdout:
         return None
     lines = result.stderr.strip().splitlines()
-    return lines[-1].strip() if lines else f"it ended with status {result.returncode} and no word"
+    if lines and "'NoneType'" in lines[-1]:  # what PyOpenGL says of a library that it did not find
+        return "its library cannot be loaded"
+    return (
+        lines[-1].strip()[:_LONGEST_REASON]
+        if lines
+        else f"it ended with status {result.returncode} and no word"
+    )

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import mujoco
@@ -113,7 +113,7 @@ def iter_frames(
     """
     clips = as_clips(mj_model, trajectories)
     resolved = resolve_cameras(mj_model, cameras)
-    settings = Settings(camera_res, mode, quality, frames_per_batch, option_contents(scene_option))
+    settings = Settings(camera_res, mode, quality, frames_per_batch, option=option_contents(scene_option))
     choice = choose_backend(backend, device)
 
     def generate() -> Iterator[FrameBatch]:
@@ -251,6 +251,8 @@ class LocalSource:
     ) -> None:
         self._clips = clips
         self._names = list(cameras)
+        if settings.total_frames is None:
+            settings = replace(settings, total_frames=sum(clip.n_frames for clip in clips))
         self._renderer = make_renderer(mj_model, cameras, settings, choice)
         self.batch_size = self._renderer.batch_size
 
@@ -299,33 +301,40 @@ class ClipReader:
 
     def read(self, segments: Sequence[Segment]) -> RecordedTrajectory:
         """The states of segments, one after another."""
-        parts = [self._read(segment) for segment in segments]
-        if len(parts) == 1:
-            return parts[0]
-        with_mocap = parts[0].mocap_pos is not None
-        return RecordedTrajectory(
-            time=np.concatenate([part.time for part in parts]),
-            qpos=np.concatenate([part.qpos for part in parts]),
-            output_fps=parts[0].output_fps,
-            playback_speed=parts[0].playback_speed,
-            mocap_pos=np.concatenate([np.asarray(part.mocap_pos) for part in parts]) if with_mocap else None,
-            mocap_quat=np.concatenate([np.asarray(part.mocap_quat) for part in parts])
-            if with_mocap
-            else None,
-        )
+        return _join([self._read(segment) for segment in segments])
 
     def _read(self, segment: Segment) -> RecordedTrajectory:
         index, start, stop = segment
-        first, states = self._held.pop(index, (0, None))
-        if states is None or start < first or stop > first + states.n_frames:
-            clip = self._clips[index]
+        clip = self._clips[index]
+        first, kept = self._held.pop(index, (start, None))
+        if kept is not None:
+            kept = kept.read(start - first, kept.n_frames) if first <= start else None
+        end = start + (kept.n_frames if kept is not None else 0)
+        if kept is None or stop > end:
             row_bytes = 8 * (1 + clip.nq + 7 * clip.nmocap)
-            length = max(stop - start, min(_MOST_STATES, _STATE_BYTES // (row_bytes * self._hold)))
-            first, states = start, clip.read(start, min(clip.n_frames, start + length))
-        self._held[index] = first, states
+            length = max(stop - end, min(_MOST_STATES, _STATE_BYTES // (row_bytes * self._hold)))
+            further = clip.read(end, min(clip.n_frames, end + length))
+            kept = further if kept is None else _join([kept, further])
+        self._held[index] = start, kept
         while len(self._held) > self._hold:
             del self._held[next(iter(self._held))]
-        return states.read(start - first, stop - first)
+        return kept.read(0, stop - start)
+
+
+def _join(parts: Sequence[RecordedTrajectory]) -> RecordedTrajectory:
+    """Frames of several clips, or stretches of one, as if they were one."""
+    parts = [part for part in parts if part.n_frames] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    with_mocap = parts[0].mocap_pos is not None
+    return RecordedTrajectory(
+        time=np.concatenate([part.time for part in parts]),
+        qpos=np.concatenate([part.qpos for part in parts]),
+        output_fps=parts[0].output_fps,
+        playback_speed=parts[0].playback_speed,
+        mocap_pos=np.concatenate([np.asarray(part.mocap_pos) for part in parts]) if with_mocap else None,
+        mocap_quat=np.concatenate([np.asarray(part.mocap_quat) for part in parts]) if with_mocap else None,
+    )
 
 
 def split(

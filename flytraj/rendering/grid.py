@@ -137,7 +137,7 @@ def contact_sheet(
     """
     clips = as_clips(mj_model, trajectories)
     cameras = resolve_cameras(mj_model, [camera])
-    settings = Settings(camera_res, quality=quality, option=option_contents(scene_option))
+    settings = Settings(camera_res, quality=quality, total_frames=1, option=option_contents(scene_option))
     most = _MOMENTS if grid == "auto" else grid[0] * grid[1]
     segments = [
         segment

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
@@ -99,13 +100,14 @@ class RenderPool:
     ) -> None:
         self._clips = clips
         self._names = list(cameras)
+        self.batch_size = settings.batch_size(len(cameras))
+        settings = replace(settings, frames_per_batch=self.batch_size)
         self._settings = settings
         self._setup = Setup(mj_model, dict(cameras), settings, choice)
         self._failed: set[int] = set()
         self._again: deque[_Job] = deque()
         self._results: dict[int, tuple[_Job, list[NDArray[Any]] | str]] = {}
         self._workers: list[_Worker] = []
-        self.batch_size = settings.batch_size(len(cameras))
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
             self._workers.extend(_Worker() for _ in range(workers))

@@ -33,6 +33,7 @@ class Settings:
         mode: What a pixel holds.
         quality: "normal" or "draft".
         frames_per_batch: Most frames of a camera in memory at a time; None lets the size decide.
+        total_frames: How many frames of a camera there are in all, if known; no batch is larger.
         option: Contents of the caller's MjvOption, by attribute.
 
     Raises:
@@ -43,6 +44,7 @@ class Settings:
     mode: Mode = "rgb"
     quality: Quality = "normal"
     frames_per_batch: int | None = None
+    total_frames: int | None = None
     option: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,10 +73,9 @@ class Settings:
 
     def batch_size(self, n_cameras: int, most: int = 8) -> int:
         """How many frames of each camera are rendered at a time; without a wish, at most `most`."""
-        if self.frames_per_batch is not None:
-            return self.frames_per_batch
         n_bytes = n_cameras * math.prod(self.frame_shape) * self.dtype.itemsize
-        return max(1, min(most, _BATCH_BYTES // n_bytes))
+        wish = min(most, _BATCH_BYTES // n_bytes) if self.frames_per_batch is None else self.frames_per_batch
+        return max(1, wish if self.total_frames is None else min(wish, self.total_frames))
 
     def empty(self, n_frames: int) -> NDArray[Any]:
         """An array for frames of one camera, not filled."""

@@ -101,9 +101,9 @@ class WarpRenderer:
         self._settings = settings
         self._n_cameras = len(cameras)
         self._far = np.float32(mj_model.vis.map.zfar * mj_model.stat.extent)
-        self.batch_size = settings.batch_size(len(cameras))
         self._turn = 0
         with _warp_on(device) as self._device:
+            self.batch_size = settings.batch_size(len(cameras), 32 if self._device.is_cuda else 8)
             mj_model = _without_physics(mj_model)
             try:
                 self._model = mjw.put_model(mj_model)
