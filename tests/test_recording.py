@@ -283,7 +283,7 @@ def test_reset_with_discard_cuts_the_last_trial_only(model: mujoco.MjModel, tmp_
         path.relative_to(tmp_path / "a.zarr" / "qpos").as_posix()
         for path in (tmp_path / "a.zarr" / "qpos").rglob("*")
     }
-    assert {f for f in files if f.endswith("/0")} == {"c/0", "c/0/0", "c/0/0/0", "c/0/1/0", "c/0/2/0"}
+    assert files == {"zarr.json", "c.0.0.0", "c.0.1.0", "c.0.2.0"}
 
 
 def test_appending_in_a_later_run_is_a_new_episode(model: mujoco.MjModel, tmp_path: Path) -> None:

@@ -211,7 +211,8 @@ def array_document(
         "shape": list(shape),
         "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, size) for size in chunk]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        # All shards of an array in one folder: a new block makes no new folders, which would have to be durable.
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": fill,
         "codecs": codecs,
         "attributes": dict(attributes or {}),

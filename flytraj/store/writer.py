@@ -304,9 +304,9 @@ def delete_blocks(engine: Engine, description: Description, blocks: range) -> No
     keys = []
     for variable in description.schema.variables:
         shard_worlds = description.documents[variable.name]["chunk_grid"]["configuration"]["chunk_shape"][0]
-        rest = "/0" * len(variable.shape)
+        rest = ".0" * len(variable.shape)
         for shard in range(-(-description.n_worlds // shard_worlds)):
-            keys += [f"{variable.name}/c/{shard}/{block}{rest}" for block in blocks]
+            keys += [f"{variable.name}/c.{shard}.{block}{rest}" for block in blocks]
     engine.delete(keys)
 
 
