@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 from xarray.core.indexes import PandasIndex
 from xarray.core.indexing import IndexSelResult
 
 from flytraj.errors import FlytrajError
+from flytraj.indexing import read_outer, read_points
 from flytraj.schema import COORDINATES
 from flytraj.store.create import read_description
 from flytraj.store.description import ROOT, Description
@@ -131,34 +132,10 @@ class _LazyArray(BackendArray):
         self.dtype = np.dtype(document["data_type"])
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        engine, document = self._handle.engine, self._handle.description.documents[self._name]
         if isinstance(key, indexing.VectorizedIndexer):
-            return indexing.explicit_indexing_adapter(
-                key, self.shape, indexing.IndexingSupport.OUTER, self._read
-            )
-        return self._read(key.tuple)
-
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        index, dropped, flipped = [], [], []
-        for axis, (part, size) in enumerate(zip(key, self.shape, strict=True)):
-            if isinstance(part, slice):
-                start, stop, step = part.indices(size)
-                if step < 0:
-                    places = range(start, stop, step)
-                    part = slice(places[-1], places[0] + 1, -step) if len(places) else slice(0, 0, 1)
-                    flipped.append(axis)
-                else:
-                    part = slice(start, max(start, stop), step)
-            elif isinstance(part, np.ndarray):
-                part = np.where(part < 0, part + size, part).astype(np.int64)
-            else:
-                part = slice(int(part) % max(1, size), int(part) % max(1, size) + 1)
-                dropped.append(axis)
-            index.append(part)
-        values = self._handle.engine.read_array(
-            self._name, self._handle.description.documents[self._name], tuple(index)
-        )
-        values = np.flip(values, tuple(flipped)) if flipped else values
-        return values.squeeze(tuple(dropped)) if dropped else values
+            return read_points(key.tuple, self.shape, partial(engine.read_points, self._name, document))
+        return read_outer(key.tuple, self.shape, partial(engine.read_array, self._name, document))
 
 
 def _open(store: Any) -> xr.Dataset:

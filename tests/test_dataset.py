@@ -93,7 +93,7 @@ def test_a_slice_reads_its_shards_only(counted: CountingStore) -> None:
     part = ds.isel(frame=slice(20, 30))
     assert not counted.reads
     assert np.array_equal(part.qpos.values, STATES["qpos"][:, 20:30])
-    assert {key for key in counted.reads if not key.endswith("zarr.json")} == {"qpos/c/0/1/0"}
+    assert {key for key in counted.reads if not key.endswith("zarr.json")} == {"qpos/c.0.1.0"}
 
 
 def test_a_slice_of_a_folder_reads_a_part_of_its_bytes(tmp_path: Path) -> None:
@@ -173,6 +173,45 @@ def test_points_of_worlds_and_frames(ds: xr.Dataset) -> None:
     assert np.array_equal(picked.values, STATES["qpos"][[3, 0, 9], [49, 16, 2]])
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(data=st.data(), memory=st.booleans())
+def test_any_points_give_what_numpy_gives(
+    ds: xr.Dataset, counted: CountingStore, data: st.DataObject, memory: bool
+) -> None:
+    n = data.draw(st.integers(0, 5))
+    length = data.draw(st.integers(1, 4))
+
+    def places(size: int, *shape: int) -> Any:
+        drawn = data.draw(
+            st.lists(st.integers(-size, size - 1), min_size=(total := int(np.prod(shape))), max_size=total)
+        )
+        return np.array(drawn, int).reshape(shape)
+
+    indexers: dict[str, Any] = {
+        "world": xr.Variable("pick", places(N_WORLDS, n)),
+        "frame": data.draw(
+            st.sampled_from(
+                [
+                    xr.Variable(("pick", "step"), places(N_FRAMES, n, length)),
+                    xr.Variable("step", places(N_FRAMES, length)),
+                    slice(40, 3, -3),
+                ]
+            )
+        ),
+        "nq": data.draw(
+            st.sampled_from([slice(None), slice(9, 2, -2), 3, xr.Variable("step", places(NQ, length))])
+        ),
+    }
+    view = (ft.open_dataset(counted) if memory else ds).qpos
+    whole = xr.Variable(("world", "frame", "nq"), STATES["qpos"])
+    if data.draw(st.booleans()):
+        view, whole = view.isel(frame=slice(None, None, -1)), whole.isel(frame=slice(None, None, -1))
+    expected = whole.isel(indexers)
+    got = view.isel(indexers)
+    assert got.dims == expected.dims
+    assert np.array_equal(got.values, expected.values)
+
+
 def test_dask_only_on_request(path: Path, ds: xr.Dataset) -> None:
     assert ds.chunks == {}
     chunked = ft.open_dataset(path, chunks={"frame": 16})
@@ -237,8 +276,8 @@ def test_clips_read_a_stretch_at_a_time(counted: CountingStore) -> None:
     assert not counted.reads
     part = clip.read(17, 20)
     assert np.array_equal(part.qpos, STATES["qpos"][4, 17:20])
-    shards = {key for key in counted.reads if "/c/" in key}
-    assert shards == {"qpos/c/0/1/0", "mocap_pos/c/0/1/0/0", "mocap_quat/c/0/1/0/0", "sim_time/c/0/1"}
+    shards = {key for key in counted.reads if "/c." in key}
+    assert shards == {"qpos/c.0.1.0", "mocap_pos/c.0.1.0.0", "mocap_quat/c.0.1.0.0", "sim_time/c.0.1"}
 
 
 def test_episodes_of_a_view_against_a_slow_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +377,7 @@ def test_damaged_metadata_is_an_error_before_anything_is_read(
 
 def test_a_lost_shard_is_an_error_and_not_zeros(tmp_path: Path) -> None:
     ft.write_dataset(tmp_path / "a", MODEL, time=TIME, **STATES, block_frames=16)
-    (tmp_path / "a" / "qpos" / "c" / "0" / "1" / "0").unlink()
+    (tmp_path / "a" / "qpos" / "c.0.1.0").unlink()
     ds = ft.open_dataset(tmp_path / "a")
     assert np.array_equal(ds.qpos[:, :16].values, STATES["qpos"][:, :16])
     with pytest.raises(CorruptDatasetError, match="'qpos'"):
@@ -347,7 +386,7 @@ def test_a_lost_shard_is_an_error_and_not_zeros(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
     ft.write_dataset(tmp_path / "a", MODEL, time=TIME, **STATES, block_frames=16)
-    shard = tmp_path / "a" / "qpos" / "c" / "0" / "1" / "0"
+    shard = tmp_path / "a" / "qpos" / "c.0.1.0"
     data = bytearray(shard.read_bytes())
     data[len(data) // 3] ^= 4
     shard.write_bytes(data)

@@ -23,6 +23,7 @@ FLOW = [
     "store",
     "recording",
     "arrays",
+    "indexing",
     "view",
     "dataset",
     "npz",

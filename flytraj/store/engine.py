@@ -58,6 +58,13 @@ class Engine(Protocol):
             CorruptDatasetError: A chunk is missing or fails its checksum.
         """
 
+    def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        """Read points: arrays of the index are broadcast together; their dims come first in the result.
+
+        Raises:
+            CorruptDatasetError: A chunk is missing or fails its checksum.
+        """
+
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
         """Write an array of strings."""
 

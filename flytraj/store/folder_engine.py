@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,14 @@ class FolderEngine:
                 future.result()
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        return self._read(name, document, lambda array: array.oindex[index])
+
+    def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        return self._read(name, document, lambda array: array.vindex[index])
+
+    def _read(self, name: str, document: dict[str, Any], select: Callable[[Any], Any]) -> NDArray[Any]:
         try:
-            array = self._open(name, document, grown=False)
-            return np.asarray(array.oindex[index].read().result())
+            return np.asarray(select(self._open(name, document, grown=False)).read().result())
         except (ValueError, OSError, RuntimeError) as error:
             if not self._root.exists():
                 raise DatasetNotFoundError(f"The dataset {self._root} is gone.") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,22 @@ class ZarrEngine:
                 raise WriteError(f"Writing {part.name!r} to {self} failed: {error}") from error
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
-        array = self._array(name, document)
+        return self._read(name, document, lambda array: array.oindex[index])
+
+    def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        if all(isinstance(places, slice) for places in index):
+            return self.read_array(name, document, index)
+        return self._read(name, document, lambda array: array.vindex[_as_arrays(index)])
+
+    def _read(
+        self, name: str, document: dict[str, Any], select: Callable[[zarr.Array[Any]], Any]
+    ) -> NDArray[Any]:
         try:
-            return np.asarray(array.oindex[index])
+            return np.asarray(select(self._array(name, document)))
         except FileNotFoundError as error:
             raise DatasetNotFoundError(f"{self} is gone: {error}") from error
         except (RuntimeError, ValueError, OSError) as error:
-            raise CorruptDatasetError(
-                f"Array {name!r} of {self} cannot be read at {index}: {error}"
-            ) from error
+            raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read: {error}") from error
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
         write_labels(self._store, name, document, labels)
@@ -146,3 +153,19 @@ def _open_array(store: Store, name: str, document: dict[str, Any]) -> zarr.Array
 
 def _dims(document: dict[str, Any]) -> list[tuple[str, int]]:
     return list(zip(document["dimension_names"], document["shape"], strict=True))
+
+
+def _as_arrays(index: Index) -> tuple[NDArray[np.int64], ...]:
+    """Slices as arrays of places along dims of their own, behind those of the arrays."""
+    n_broadcast = max(part.ndim for part in index if not isinstance(part, slice))
+    n_slices = sum(isinstance(part, slice) for part in index)
+    arrays, number = [], 0
+    for part in index:
+        if isinstance(part, slice):
+            shape = [1] * (n_broadcast + n_slices)
+            shape[n_broadcast + number] = -1
+            number += 1
+            arrays.append(np.arange(part.start, part.stop, part.step).reshape(shape))
+        else:
+            arrays.append(part.reshape(part.shape + (1,) * n_slices))
+    return tuple(arrays)
