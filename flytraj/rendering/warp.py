@@ -291,8 +291,12 @@ def _without_physics(mj_model: mujoco.MjModel) -> mujoco.MjModel:
         "noslip_iterations",
     ):
         setattr(mj_model.opt, name, getattr(default, name))
-    for plugin in (mj_model.body_plugin, mj_model.actuator_plugin, mj_model.sensor_plugin):
-        plugin[:] = -1
+    for name in ("body_plugin", "actuator_plugin", "sensor_plugin"):
+        getattr(mj_model, name)[:] = -1
+    for name in ("actuator_dyntype", "actuator_gaintype", "actuator_biastype"):
+        getattr(mj_model, name)[:] = 0
+    sensor_type = mj_model.sensor_type
+    sensor_type[sensor_type == int(mujoco.mjtSensor.mjSENS_PLUGIN)] = int(mujoco.mjtSensor.mjSENS_USER)
     return mj_model
 
 
