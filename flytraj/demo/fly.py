@@ -19,7 +19,7 @@ _MODEL = """
   <visual>
     <global offwidth="1280" offheight="960"/>
     <headlight ambient="0.34 0.34 0.36" diffuse="0.16 0.16 0.16" specular="0.1 0.1 0.1"/>
-    <quality shadowsize="1024" offsamples="4" numslices="20" numstacks="10"/>
+    <quality shadowsize="1024" offsamples="4" numslices="16" numstacks="8"/>
     <map znear="0.02" zfar="30" shadowclip="1.4"/>
     <rgba haze="0.86 0.9 0.93 1"/>
   </visual>
