@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -136,6 +136,47 @@ class _LazyArray(BackendArray):
         if isinstance(key, indexing.VectorizedIndexer):
             return read_points(key.tuple, self.shape, partial(engine.read_points, self._name, document))
         return read_outer(key.tuple, self.shape, partial(engine.read_array, self._name, document))
+
+
+def computed_variable(
+    dims: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[Any, Any], Any]
+) -> xr.Variable:
+    """A variable with dims (world, frame, …) whose values are computed when they are read.
+
+    Args:
+        dims: Its dims.
+        shape: Their sizes.
+        dtype: Its dtype.
+        compute: Takes places of worlds and frames, gives the values of that box.
+    """
+    return xr.Variable(dims, indexing.LazilyIndexedArray(_ComputedArray(shape, dtype, compute)))
+
+
+class _ComputedArray(BackendArray):
+    """Values of a box of worlds and frames, computed when it is indexed."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[Any, Any], Any]
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._compute = compute
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        if isinstance(key, indexing.VectorizedIndexer):
+            return indexing.explicit_indexing_adapter(
+                key,
+                self.shape,
+                indexing.IndexingSupport.OUTER,
+                partial(read_outer, shape=self.shape, read=self._box),
+            )
+        return read_outer(key.tuple, self.shape, self._box)
+
+    def _box(self, index: tuple[Any, ...]) -> Any:
+        values = self._compute(index[0], index[1])
+        for axis, places in enumerate(index[2:], start=2):
+            values = values[(slice(None),) * axis + (places,)]
+        return values
 
 
 def _open(store: Any) -> xr.Dataset:

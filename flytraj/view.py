@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from flytraj.clips import STATE, ViewClip
+from flytraj.episodes import episode_table, frames_at
 from flytraj.errors import FieldNotFoundError, FormatError, InvalidArgumentError
-from flytraj.model import check_fingerprint, fingerprint, kinematic_layout, load_model
+from flytraj.kinematics import compute, field
+from flytraj.model import check_fingerprint, dim_labels, fingerprint, kinematic_layout, load_model
 from flytraj.store.create import read_blob, read_description
 from flytraj.store.description import Description
 from flytraj.store.engine import Engine, open_engine
+from flytraj.summary import Summary, summarize
 from flytraj.trajectory import RecordedTrajectory, check_sizes
+from flytraj.windows import Windows, field_names
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["Handle", "TrajAccessor", "ViewClip"]
-
-_STATE = ("qpos", "mocap_pos", "mocap_quat")
-_SCAN_BYTES = 32 * 2**20
+__all__ = ["Handle", "TrajAccessor"]
 
 
 @dataclass(frozen=True)
@@ -42,64 +46,22 @@ class Handle:
     description: Description
 
 
-class ViewClip:
-    """One world of a view, read a stretch at a time; see `flytraj.trajectory.Clip`."""
-
-    def __init__(self, view: xr.Dataset, world: int) -> None:
-        state = ["sim_time", *(name for name in _STATE if name in view)]
-        self._frames = view[state].isel(world=world)
-        self._world_id = int(view["world"].values[world])
-
-    @property
-    def world_id(self) -> int:
-        """Id of the world."""
-        return self._world_id
-
-    @property
-    def n_frames(self) -> int:
-        """Number of frames."""
-        return int(self._frames.sizes["frame"])
-
-    @property
-    def nq(self) -> int:
-        """Number of generalized coordinates."""
-        return int(self._frames["qpos"].shape[-1])
-
-    @property
-    def nmocap(self) -> int:
-        """Number of mocap bodies."""
-        return int(self._frames["mocap_pos"].shape[-2]) if "mocap_pos" in self._frames else 0
-
-    @property
-    def output_fps(self) -> float:
-        """Frames per second of the video."""
-        return float(self._frames.attrs["output_fps"])
-
-    @property
-    def playback_speed(self) -> float:
-        """Speed of the video relative to real time."""
-        return float(self._frames.attrs["playback_speed"])
-
-    def read(self, start: int, stop: int) -> RecordedTrajectory:
-        """Frames `start` to `stop` (exclusive), read from the dataset."""
-        frames = self._frames.isel(frame=slice(start, stop))
-        fps = self.output_fps
-        return RecordedTrajectory(
-            time=frames["sim_time"].values,
-            qpos=frames["qpos"].values,
-            output_fps=int(fps) if fps == int(fps) else fps,
-            playback_speed=self.playback_speed,
-            world_id=self._world_id,
-            mocap_pos=frames["mocap_pos"].values if self.nmocap else None,
-            mocap_quat=frames["mocap_quat"].values if self.nmocap else None,
-        )
-
-
 class TrajAccessor:
-    """Trajectories, episodes and the model of a view; reached as `ds.traj`."""
+    """Trajectories, episodes, windows and the model of a view; reached as `ds.traj`."""
 
     def __init__(self, view: xr.Dataset) -> None:
         self._view = view
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary().to_html()
+
+    def summary(self) -> Summary:
+        """What people ask first: worlds, frames, seconds, episodes, model, fields, size on disk."""
+        handle = self._handle()
+        return summarize(self._worlds_view(), self.episodes(), handle.engine, handle.description)
 
     def trajectory(self, world_id: int | None = None) -> RecordedTrajectory:
         """Read one world's frames into memory.
@@ -118,15 +80,13 @@ class TrajAccessor:
                     f"The view has {len(clips)} worlds: name one, as in ds.traj.trajectory(world_id=3)."
                 )
             return clips[0].read(0, clips[0].n_frames)
-        for clip in clips:
-            if clip.world_id == world_id:
-                return clip.read(0, clip.n_frames)
-        raise FieldNotFoundError(f"World {world_id} is not in the view ({self._worlds_shown()}).")
+        clip = clips[self._position(world_id)]
+        return clip.read(0, clip.n_frames)
 
     def trajectories(self) -> list[RecordedTrajectory]:
         """Read all worlds' frames into memory, a trajectory a world."""
         view = self._worlds_view()
-        loaded = view[["sim_time", *(name for name in _STATE if name in view)]].load()
+        loaded = view[["sim_time", *(name for name in STATE if name in view)]].load()
         clips = (ViewClip(loaded, world) for world in range(loaded.sizes["world"]))
         return [clip.read(0, clip.n_frames) for clip in clips]
 
@@ -142,21 +102,152 @@ class TrajAccessor:
             Columns `world`, `episode`, `first_frame`, `last_frame` (places in the view, inclusive) and
             `duration` (seconds of simulation time from the first frame to the last), in the order of worlds.
         """
-        import pandas as pd
+        return episode_table(self._worlds_view())
+
+    def episode(self, world_id: int, episode: int) -> xr.Dataset:
+        """One episode of one world, as a view with the dim `frame`.
+
+        Args:
+            world_id: Id of the world.
+            episode: Number of the episode, as in the coordinate `episode`; negative counts from the last.
+
+        Raises:
+            FieldNotFoundError: The view has no such world, or the world no such episode.
+        """
+        view = self._worlds_view().isel(world=self._position(world_id))
+        numbers = view["episode"].values
+        present = np.unique(numbers)
+        if episode < 0:
+            episode = int(present[episode]) if -episode <= len(present) else episode
+        frames = np.flatnonzero(numbers == episode)
+        if not len(frames):
+            raise FieldNotFoundError(
+                f"World {world_id} has no episode {episode} in the view; it has {present.tolist()}."
+            )
+        return view.isel(frame=slice(int(frames[0]), int(frames[-1]) + 1))
+
+    def sel_sim_time(
+        self, time: float | slice | Sequence[float], *, episode: int | None = None
+    ) -> xr.Dataset:
+        """Select by each world's own simulation time, which restarts when the world is reset.
+
+        Worlds are aligned: the i-th frame of the result is every world's frame nearest to the same time on its
+        own clock, at most half a frame off. Where a world has none, numbers are NaN.
+
+        Args:
+            time: Seconds: one time, several, or a slice, which stands for every frame's time in it.
+            episode: Number of the episode to look in; None takes the first that has the time.
+
+        Returns:
+            A view with the dims (world, frame, …), loaded where worlds differ in their frames.
+        """
+        view = self._worlds_view()
+        interval = float(view.attrs["playback_speed"]) / float(view.attrs["output_fps"])
+        table = self.episodes()
+        if episode is not None:
+            table = table[table["episode"] == episode]
+        if isinstance(time, slice):
+            times = _times_in(time, view["sim_time"].values, interval)
+        else:
+            times = np.atleast_1d(np.asarray(time, np.float64))
+        frames = frames_at(view, table, times, 0.5 * interval + 1e-9)
+        if len(frames) and (frames == frames[0]).all() and (frames >= 0).all():
+            return view.isel(frame=frames[0])
+        variable = type(view["world"].variable)
+        picked = view.drop_vars("time").isel(
+            world=variable("world", np.arange(len(frames))),
+            frame=variable(("world", "frame"), np.maximum(frames, 0)),
+        )
+        missing = variable(("world", "frame"), frames < 0)
+        if missing.values.any():
+            picked = picked.where(picked["sim_time"].copy(data=~missing.values))
+            picked = picked.assign_coords(sim_time=picked["sim_time"].where(~missing))
+        return picked
+
+    def joint(self, name: str) -> xr.DataArray:
+        """The coordinates of a joint: its one, or all its components.
+
+        Args:
+            name: The joint's name.
+
+        Raises:
+            FieldNotFoundError: The dataset's model has no such joint.
+        """
+        qpos = self._view["qpos"]
+        labels = [str(label) for label in self._view["nq"].values] if "nq" in self._view.coords else []
+        if name in labels:
+            return qpos.isel(nq=labels.index(name))
+        places = [i for i, label in enumerate(labels) if label.rpartition("/")[0] == name]
+        if not places:
+            joints = dict.fromkeys(_joint_of(label) for label in labels)
+            raise FieldNotFoundError(f"No joint {name!r}; there are {', '.join(joints) or 'no names'}.")
+        return qpos.isel(nq=places)
+
+    def sample_windows(
+        self,
+        n: int,
+        length: int,
+        *,
+        fields: str | Sequence[str] | None = None,
+        rng: np.random.Generator | int | None = None,
+        stride: int = 1,
+    ) -> NDArray[Any] | dict[str, NDArray[Any]]:
+        """Draw random windows, uniformly over all valid starts, never across a reset.
+
+        Args:
+            n: Number of windows.
+            length: Frames of a window.
+            fields: A variable's name, or several; None means qpos.
+            rng: Generator or seed.
+            stride: Distance between a window's frames.
+
+        Returns:
+            `(n, length, …)` array; for several fields a dict of such.
+
+        Raises:
+            FieldNotFoundError: The view has no such variable.
+            InvalidArgumentError: No episode is as long as a window.
+        """
+        windows = self.windows(length, fields=fields, stride=stride)
+        sampled = windows.sample(n, np.random.default_rng(rng))
+        return sampled if fields is not None and not isinstance(fields, str) else next(iter(sampled.values()))
+
+    def windows(self, length: int, *, fields: str | Sequence[str] | None = None, stride: int = 1) -> Windows:
+        """All windows of the view, to sample or to go through epoch by epoch; see `Windows`."""
+        view = self._worlds_view()
+        return Windows(view, episode_table(view), length, stride, field_names(view, fields))
+
+    def kinematics(self, *names: str, mj_model: mujoco.MjModel | None = None) -> xr.Dataset:
+        """Fields that MuJoCo computes from positions, computed when they are read, on all cores.
+
+        Args:
+            *names: `xpos`, `xquat`, `site_xpos`, …; see `flytraj.kinematics.KINEMATIC_FIELDS`.
+            mj_model: The model; None takes the embedded one.
+
+        Returns:
+            The fields with dims (world, frame, …) and the names of bodies, sites, … as coordinates.
+
+        Raises:
+            FieldNotFoundError: A field does not follow from positions.
+            ModelMismatchError: The model is not the dataset's.
+        """
+        from flytraj.dataset import computed_variable
 
         view = self._worlds_view()
-        world, first, number, began, ended = _scan_episodes(view)
-        last = np.append(first[1:], 0)[: len(first)] - 1
-        last[_is_last_of_world(world)] = view.sizes["frame"] - 1
-        return pd.DataFrame(
-            {
-                "world": view["world"].values[world],
-                "episode": number,
-                "first_frame": first,
-                "last_frame": last,
-                "duration": ended - began,
-            }
-        )
+        model = self.model() if mj_model is None else mj_model
+        self.check_model(model)
+        result = view[[]]
+        for name in names:
+            wanted = field(model, name)
+            read = partial(_compute_box, view[[n for n in STATE if n in view]], model, name)
+            shape = (view.sizes["world"], view.sizes["frame"], *wanted.shape)
+            dims = ("world", "frame", *wanted.dims)
+            result = result.assign({name: computed_variable(dims, shape, wanted.dtype, read)})
+            for dim, size in zip(wanted.dims, wanted.shape, strict=True):
+                labels = dim_labels(model, dim, size)
+                if labels is not None:
+                    result = result.assign_coords({dim: np.array(labels, dtype=object)})
+        return result
 
     def model(self) -> mujoco.MjModel:
         """Load the embedded model: from the XML where there is one, else from the MJB.
@@ -189,7 +280,21 @@ class TrajAccessor:
             return
         check_fingerprint(json.loads(layout.tobytes()), mj_model, what=str(handle.engine))
 
-    def to_npz(self, directory: str | Path) -> list[Path]:
+    def render(
+        self, cameras: Any = None, output_path: str | PathLike[str] | None = None, **options: Any
+    ) -> Any:
+        """Render the view with its embedded model; a notebook shows the videos.
+
+        Args:
+            cameras: Cameras to render; None takes the model's first, or a free camera.
+            output_path: Output file or folder; None makes a temporary file.
+            **options: See `flytraj.render_videos`.
+        """
+        from flytraj.rendering.notebook import render_view
+
+        return render_view(self._view, cameras, output_path, **options)
+
+    def to_npz(self, directory: str | PathLike[str]) -> list[Path]:
         """Write one `.npz` a world, see `flytraj.export_npz`."""
         from flytraj.npz import export_npz
 
@@ -218,50 +323,38 @@ class TrajAccessor:
             view = view.expand_dims("world")
         return view.transpose("world", "frame", ...)
 
-    def _worlds_shown(self) -> str:
+    def _position(self, world_id: int) -> int:
         ids = np.atleast_1d(self._view["world"].values)
-        return ", ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
+        places = np.flatnonzero(ids == world_id)
+        if not len(places):
+            shown = ", ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
+            raise FieldNotFoundError(f"World {world_id} is not in the view ({shown}).")
+        return int(places[0])
 
 
-def _frame_stretches(view: xr.Dataset) -> Iterator[slice]:
-    """Slices of frames whose coordinates fit in memory."""
-    n_frames, n_worlds = view.sizes["frame"], max(1, view.sizes["world"])
-    step = max(1, _SCAN_BYTES // (12 * n_worlds))
-    for start in range(0, max(1, n_frames), step):
-        yield slice(start, min(n_frames, start + step))
+def _times_in(wanted: slice, sim_time: NDArray[np.float64], interval: float) -> NDArray[np.float64]:
+    """Times of frames between two times, an interval apart, on the clock most worlds share."""
+    if not sim_time.size:
+        return np.zeros(0)
+    low = sim_time.min() if wanted.start is None else wanted.start
+    high = sim_time.max() if wanted.stop is None else wanted.stop
+    inside = sim_time[(sim_time >= low) & (sim_time <= high)]
+    if not inside.size:
+        return np.zeros(0)
+    first = float(inside.min())
+    return np.asarray(first + np.arange(int((high - first) / interval + 1e-6) + 1) * interval, np.float64)
 
 
-def _scan_episodes(
-    view: xr.Dataset,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """World, first frame, number, first and last time of each episode, by worlds and then frames."""
-    n_worlds = view.sizes["world"]
-    previous = np.full(n_worlds, -1, np.int32)
-    previous_time = np.full(n_worlds, np.nan)
-    worlds, firsts, numbers, begins, ends = [], [], [], [], []
-    for stretch in _frame_stretches(view):
-        part = view[["episode", "sim_time"]].isel(frame=stretch)
-        episode, time = part["episode"].values, part["sim_time"].values
-        before = np.concatenate([previous[:, np.newaxis], episode[:, :-1]], axis=1)
-        time_before = np.concatenate([previous_time[:, np.newaxis], time[:, :-1]], axis=1)
-        world, frame = np.nonzero(episode != before)
-        worlds.append(world)
-        firsts.append(frame + stretch.start)
-        numbers.append(episode[world, frame])
-        begins.append(time[world, frame])
-        ends.append(time_before[world, frame])
-        if episode.shape[1]:
-            previous, previous_time = episode[:, -1], time[:, -1]
-    world, first = np.concatenate(worlds), np.concatenate(firsts)
-    order = np.lexsort((first, world))
-    world, first = world[order], first[order]
-    ended_before = np.concatenate(ends)[order]
-    # An episode ends where the same world's next one begins, or with the world's last frame.
-    ended = np.append(ended_before[1:], np.nan)[: len(world)]
-    is_last = _is_last_of_world(world)
-    ended[is_last] = previous_time[world[is_last]]
-    return world, first, np.concatenate(numbers)[order], np.concatenate(begins)[order], ended
+def _compute_box(
+    state: xr.Dataset, mj_model: mujoco.MjModel, name: str, worlds: Any, frames: Any
+) -> NDArray[Any]:
+    """Compute a field for a box of worlds and frames, `(n_worlds, n_frames, …)`."""
+    part = state.isel(world=worlds, frame=frames).load()
+    flat = {k: v.values.reshape(-1, *v.shape[2:]) for k, v in part.data_vars.items()}
+    values = compute(mj_model, name, flat["qpos"], flat.get("mocap_pos"), flat.get("mocap_quat"))
+    return values.reshape(part.sizes["world"], part.sizes["frame"], *values.shape[1:])
 
 
-def _is_last_of_world(world: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.append(world[1:] != world[:-1], True)[: len(world)]
+def _joint_of(label: str) -> str:
+    joint, _, component = label.rpartition("/")
+    return joint if component in {"x", "y", "z", "qw", "qx", "qy", "qz"} and joint else label

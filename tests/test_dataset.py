@@ -281,7 +281,7 @@ def test_clips_read_a_stretch_at_a_time(counted: CountingStore) -> None:
 
 
 def test_episodes_of_a_view_against_a_slow_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import flytraj.view
+    import flytraj.episodes
 
     rng = np.random.default_rng(1)
     starts = rng.random((7, 60)) < 0.1
@@ -294,7 +294,7 @@ def test_episodes_of_a_view_against_a_slow_count(tmp_path: Path, monkeypatch: py
     ds = ft.open_dataset(tmp_path / "a")
     # A frame whose time did not go back begins no episode, so starts at age 0 after age 0 are not seen.
     assert np.array_equal(ds.episode.values, ((np.diff(age, axis=1, prepend=0) < 0).cumsum(axis=1)))
-    monkeypatch.setattr(flytraj.view, "_SCAN_BYTES", 12 * 7 * 9)
+    monkeypatch.setattr(flytraj.episodes, "_SCAN_BYTES", 12 * 7 * 9)
     view = ds.isel(world=slice(1, 6), frame=slice(3, None))
     episode = view.episode.values
     expected = []
