@@ -153,7 +153,7 @@ class TrajAccessor:
         frames = frames_at(view, table, times, 0.5 * interval + 1e-9)
         if len(frames) and (frames == frames[0]).all() and (frames >= 0).all():
             return view.isel(frame=frames[0])
-        variable = type(view["world"].variable)
+        variable = type(view["sim_time"].variable)
         picked = view.drop_vars("time").isel(
             world=variable("world", np.arange(len(frames))),
             frame=variable(("world", "frame"), np.maximum(frames, 0)),
