@@ -145,6 +145,11 @@ class RecordingClock:
         """Simulation time of the leading world before which no frame is due."""
         return self.frame_clock.next_due - self._offset
 
+    @property
+    def resume_at(self) -> float | None:
+        """Where `resume` put the next frame; None if it was not called."""
+        return self._resume_at
+
     def resume(self, time: float) -> None:
         """Make the next frame due at once, at `time` on the recording's clock."""
         self._resume_at = time

@@ -166,6 +166,8 @@ class Session:
             block.time[i : i + n] = time[done : done + n]
             self._count(blocks, block, n)
             done += n
+        if done:
+            self.episode[:] = arrays["episode"][-1]
 
     def check_open(self) -> DatasetWriter | MemoryBlocks:
         """Check that frames can be appended.
