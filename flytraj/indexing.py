@@ -21,6 +21,9 @@ def read_outer(key: tuple[Any, ...], shape: tuple[int, ...], read: Read) -> NDAr
         key: An integer, a slice or an array of integers for each dim.
         shape: Shape of the whole array.
         read: Reads a box of forward slices and arrays of places that are not negative.
+
+    Raises:
+        IndexError: A place is out of bounds.
     """
     index: list[Places] = []
     flipped, dropped = [], []
@@ -33,7 +36,7 @@ def read_outer(key: tuple[Any, ...], shape: tuple[int, ...], read: Read) -> NDAr
         elif isinstance(part, np.ndarray):
             index.append(_not_negative(part, size))
         else:
-            place = int(part) + size if part < 0 else int(part)
+            place = int(_not_negative(np.array(part), size))
             index.append(slice(place, place + 1))
             dropped.append(axis)
     values = read(tuple(index))
@@ -117,4 +120,7 @@ def _forward(part: slice, size: int) -> tuple[slice, bool]:
 
 
 def _not_negative(places: NDArray[Any], size: int) -> NDArray[np.int64]:
+    outside = places[(places < -size) | (places >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of bounds for a dim of size {size}")
     return np.where(places < 0, places + size, places).astype(np.int64)

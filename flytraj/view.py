@@ -236,7 +236,7 @@ class TrajAccessor:
         view = self._worlds_view()
         model = self.model() if mj_model is None else mj_model
         self.check_model(model)
-        result = view[[]]
+        result = view.drop_vars(list(view.data_vars))
         for name in names:
             wanted = field(model, name)
             read = partial(_compute_box, view[[n for n in STATE if n in view]], model, name)

@@ -212,6 +212,16 @@ def test_any_points_give_what_numpy_gives(
     assert np.array_equal(got.values, expected.values)
 
 
+def test_places_out_of_bounds_are_index_errors_and_slices_are_clipped(ds: xr.Dataset) -> None:
+    for indexers in ({"frame": 50}, {"world": -11}, {"frame": [0, 50]}, {"nq": np.array([13])}):
+        with pytest.raises(IndexError):
+            ds.qpos.isel(indexers).load()
+    with pytest.raises(IndexError):
+        ds.qpos.isel(world=xr.Variable("p", [0, 10]), frame=xr.Variable("p", [0, 0])).load()
+    assert ds.isel(frame=slice(40, 99)).sizes["frame"] == 10
+    assert ds.isel(frame=slice(60, 99)).qpos.values.shape == (10, 0, 13)
+
+
 def test_dask_only_on_request(path: Path, ds: xr.Dataset) -> None:
     assert ds.chunks == {}
     chunked = ft.open_dataset(path, chunks={"frame": 16})
