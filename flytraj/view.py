@@ -338,7 +338,8 @@ def _times_in(wanted: slice, sim_time: NDArray[np.float64], interval: float) -> 
         return np.zeros(0)
     low = sim_time.min() if wanted.start is None else wanted.start
     high = sim_time.max() if wanted.stop is None else wanted.stop
-    inside = sim_time[(sim_time >= low) & (sim_time <= high)]
+    rounding = 1e-6 * interval
+    inside = sim_time[(sim_time >= low - rounding) & (sim_time <= high + rounding)]
     if not inside.size:
         return np.zeros(0)
     first = float(inside.min())

@@ -271,10 +271,11 @@ def test_a_dataset_of_something_else_says_so() -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    frames=st.slices(30),
     worlds=st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+    data=st.data(),
 )
-def test_views_after_appends_equal_numpy(lengths: list[int], frames: slice, worlds: list[int]) -> None:
+def test_views_after_appends_equal_numpy(lengths: list[int], worlds: list[int], data: st.DataObject) -> None:
+    frames = data.draw(st.slices(sum(lengths)))
     store = MemoryStore()
     rng = np.random.default_rng(sum(lengths))
     pieces = [rng.normal(size=(3, n, 2)) for n in lengths]
