@@ -34,12 +34,14 @@ class BlockHeader:
     Attributes:
         index: Which block of the dataset it holds: its first frame is `index * capacity`.
         n_frames: Frames that are complete.
+        fits: Whether it is a block of the schema that was asked for, and whole.
         trusted: Whether its pages outlived nothing but processes: the machine has not been started anew
             since, so what was written before the count was advanced is there.
     """
 
     index: int
     n_frames: int
+    fits: bool
     trusted: bool
 
 
@@ -72,19 +74,13 @@ class Block:
     ) -> None:
         self.capacity = capacity
         self.path = path
-        shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-            "time": ((capacity,), np.dtype(np.float64))
-        }
-        for v in schema.variables:
-            shapes[v.name] = ((capacity, n_worlds, *v.shape), v.dtype)
-        sizes = [_whole_pages(math.prod(shape) * dtype.itemsize) for shape, dtype in shapes.values()]
-        buffer = _memory(_PAGE + sum(sizes), path, readonly)
+        buffer = _memory(_file_size(schema, n_worlds, capacity), path, readonly)
         self._header = np.frombuffer(buffer, np.int64, _HEADER_WORDS)
         offset = _PAGE
         mapped: dict[str, NDArray[Any]] = {}
-        for (name, (shape, dtype)), size in zip(shapes.items(), sizes, strict=True):
+        for name, (shape, dtype) in _buffers(schema, n_worlds, capacity).items():
             mapped[name] = np.frombuffer(buffer, dtype, math.prod(shape), offset).reshape(shape)
-            offset += size
+            offset += _whole_pages(mapped[name].nbytes)
         self.time = mapped.pop("time")
         self.arrays: Mapping[str, NDArray[Any]] = mapped
         if not readonly:
@@ -133,23 +129,26 @@ def read_block_header(path: Path, schema: Schema, n_worlds: int, capacity: int) 
     """Read what a block file says of itself, without mapping it.
 
     Returns:
-        The header; None if the file is not a block of this schema.
+        The header; None if nothing was ever recorded into the file.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_HEADER_WORDS * 8)
-    except OSError:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
         return None
-    if len(data) < _HEADER_WORDS * 8:
-        return None
-    words = np.frombuffer(data, np.int64)
-    if words[0] != _MAGIC or list(words[_FINGERPRINT_WORDS:]) != _layout_words(schema, n_worlds, capacity):
+    words = np.frombuffer(data.ljust(_HEADER_WORDS * 8, b"\0"), np.int64)
+    if words[0] != _MAGIC:
         return None
     index, n_frames = int(words[1]), int(words[2])
-    if index < 0 or not 0 <= n_frames <= capacity:
-        return None
+    fits = (
+        list(words[_FINGERPRINT_WORDS:]) == _layout_words(schema, n_worlds, capacity)
+        and index >= 0
+        and 0 <= n_frames <= capacity
+        and size >= _file_size(schema, n_worlds, capacity)
+    )
     boot = _boot_words()
-    return BlockHeader(index, n_frames, trusted=any(boot) and list(words[3:5]) == boot)
+    return BlockHeader(index, n_frames, fits, trusted=any(boot) and list(words[3:5]) == boot)
 
 
 def _memory(size: int, path: Path | None, readonly: bool) -> mmap.mmap | bytearray:
@@ -165,6 +164,21 @@ def _memory(size: int, path: Path | None, readonly: bool) -> mmap.mmap | bytearr
         else:
             file.truncate(size)
         return mmap.mmap(file.fileno(), size)
+
+
+def _buffers(
+    schema: Schema, n_worlds: int, capacity: int
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and dtype of each buffer, in the order they lie in the file."""
+    variables = {v.name: ((capacity, n_worlds, *v.shape), v.dtype) for v in schema.variables}
+    return {"time": ((capacity,), np.dtype(np.float64)), **variables}
+
+
+def _file_size(schema: Schema, n_worlds: int, capacity: int) -> int:
+    sizes = [
+        math.prod(shape) * dtype.itemsize for shape, dtype in _buffers(schema, n_worlds, capacity).values()
+    ]
+    return _PAGE + sum(map(_whole_pages, sizes))
 
 
 def _whole_pages(size: int) -> int:

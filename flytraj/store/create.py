@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -22,17 +23,20 @@ from flytraj.errors import (
 )
 from flytraj.model import dim_labels, fingerprint, kinematic_layout, pack_model, pack_spec
 from flytraj.schema import Schema
+from flytraj.store.commit import commit
 from flytraj.store.description import ROOT, Description, group_document
 from flytraj.store.engine import Engine, Part, open_engine
+from flytraj.store.folder_engine import SCRATCH
 from flytraj.store.layout import Layout
-from flytraj.store.recover import recover
-from flytraj.store.writer import commit
+from flytraj.store.lock import LOCK_FILE
+from flytraj.store.recover import recover, warn_set_aside
 
 __all__ = ["COMPRESSIONS", "Claim", "Compression", "Embedding", "Mode", "read_blob", "read_description"]
 
 Mode = Literal["w-", "w", "a"]
 Compression = Literal["lz4", "zstd", "none"]
 COMPRESSIONS = ("lz4", "zstd", "none")
+_CREATING = f"{SCRATCH}/creating"
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,11 @@ class Claim:
         embedding: Embedding,
         source: str,
     ) -> Description:
-        """Make the dataset, without frames."""
-        if self._mode == "w":
-            self.engine.delete(sorted(self.engine.keys(), key=lambda key: key != ROOT))
+        """Make the dataset, without frames.
+
+        Whatever interrupts it, the next claim finds the old dataset whole, the new one whole, or a mark that
+        says that what lies there is neither.
+        """
         labels = _labels(embedding.mj_model, schema)
         blobs = embedding.blobs()
         description = Description.create(
@@ -119,12 +125,27 @@ class Claim:
             labels={dim: len(names) for dim, names in labels.items()},
             blobs={name: len(data) for name, data in blobs.items()},
         )
+        if self.engine.folder is not None:
+            self.engine.replace(_CREATING, b"")
         try:
+            if self._mode == "w":
+                self._clear()
             self._write_static(description, worlds, blobs, labels)
-            return commit(self.engine, description)
+            self.engine.sync()
+            commit(self.engine, description)
         except BaseException:
-            self.engine.delete(self.engine.keys())
+            self._clear()
             raise
+        if self.engine.folder is not None:
+            self.engine.delete([_CREATING])
+        return description
+
+    def _clear(self) -> None:
+        """Remove everything: the root first, the mark last."""
+        self.engine.delete([ROOT])
+        self.engine.delete([key for key in self.engine.all_keys() if key != _CREATING])
+        if self.engine.folder is not None:
+            self.engine.delete([_CREATING])
 
     def _write_static(
         self,
@@ -133,7 +154,7 @@ class Claim:
         blobs: Mapping[str, NDArray[np.uint8]],
         labels: Mapping[str, list[str]],
     ) -> None:
-        self.engine.replace(f"model/{ROOT}", json.dumps(group_document()).encode())
+        self.engine.replace(f"model/{ROOT}", json.dumps(group_document()).encode(), durable=False)
         for name, document in description.arrays.items():
             self.engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
         static: dict[str, NDArray[Any]] = {
@@ -184,13 +205,16 @@ class Claim:
     def release(self) -> None:
         """Give the store back untouched; a folder made for nothing goes."""
         self.engine.unlock()
-        folder = self.engine.folder
-        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        if self.engine.folder is not None:
+            # Another writer's lock file is enough to let it stay.
+            with contextlib.suppress(OSError):
+                self.engine.folder.rmdir()
 
     def _look(self) -> None:
         root = self.engine.read(ROOT)
         where = str(self.engine)
+        if root is None and self.engine.read(_CREATING) is not None:
+            self._clear()
         if self._mode == "w-":
             if root is not None or self._has_anything():
                 raise DatasetExistsError(
@@ -199,14 +223,19 @@ class Claim:
         elif root is not None:
             description = Description.from_json(root, where)
             if self._mode == "a":
-                self.existing = recover(self.engine, description).description
+                self._recover(description)
         elif self._has_anything():
             raise FormatError(f"{where} holds something that is no flytraj dataset: it is left alone.")
 
+    def _recover(self, description: Description) -> None:
+        recovery = recover(self.engine, description)
+        self.existing = recovery.description
+        warn_set_aside(recovery)
+
     def _has_anything(self) -> bool:
         if self.engine.folder is not None:
-            return any(path.name != ".lock" for path in self.engine.folder.iterdir())
-        return bool(self.engine.keys())
+            return any(path.name != LOCK_FILE for path in self.engine.folder.iterdir())
+        return any(True for _ in self.engine.all_keys())
 
 
 def read_description(engine: Engine) -> Description:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Engine", "Index", "Part", "open_engine"]
+from flytraj.errors import WriteError
+
+__all__ = ["Engine", "Index", "Part", "chunk_keys", "open_engine", "touched_keys"]
 
 Index = tuple[slice | NDArray[np.int64], ...]
 """One slice or array of integers a dim, taken along each on its own (NumPy's `np.ix_`)."""
@@ -32,6 +35,13 @@ class Part:
     document: dict[str, Any]
     start: tuple[int, ...]
     values: NDArray[Any]
+
+    @property
+    def box(self) -> tuple[slice, ...]:
+        """Where the values go."""
+        return tuple(
+            slice(start, start + size) for start, size in zip(self.start, self.values.shape, strict=True)
+        )
 
 
 class Engine(Protocol):
@@ -56,6 +66,7 @@ class Engine(Protocol):
 
         Raises:
             CorruptDatasetError: A chunk is missing or fails its checksum.
+            OSError: It cannot be read for another reason, such as missing permission.
         """
 
     def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
@@ -71,11 +82,17 @@ class Engine(Protocol):
     def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
         """Read an array of strings."""
 
-    def keys(self) -> list[str]:
-        """All keys."""
+    def all_keys(self) -> Iterator[str]:
+        """All keys, in no order."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove keys."""
+        """Remove keys, those that are not there among them, durably."""
+
+    def keep(self, keys: Iterable[str], folder: str) -> None:
+        """Keep what is under some keys under `folder/key` too, whatever becomes of it."""
+
+    def sync(self) -> None:
+        """Make all that was written durable, with `durable=False` and labels too."""
 
     def lock(self) -> None:
         """Become the only writer.
@@ -97,9 +114,29 @@ def open_engine(store: Any, *, create: bool = False) -> Engine:
     """
     from flytraj.store.zarr_engine import ZarrEngine, local_root
 
+    if create and getattr(store, "read_only", False):
+        raise WriteError(f"{store} was opened read-only: open it for writing.")
     folder = local_root(store)
     if folder is None:
         return ZarrEngine(store)
     from flytraj.store.folder_engine import FolderEngine
 
     return FolderEngine(Path(os.path.abspath(folder)), create=create)
+
+
+def chunk_keys(name: str, document: Mapping[str, Any], places: Iterable[Iterable[int]]) -> Iterator[str]:
+    """Keys of an array's shards, given their numbers along each dim."""
+    separator = document["chunk_key_encoding"]["configuration"]["separator"]
+    for place in itertools.product(*places):
+        yield f"{name}/{separator.join(['c', *map(str, place)])}"
+
+
+def touched_keys(name: str, document: Mapping[str, Any], index: Index) -> Iterator[str]:
+    """Keys of the shards that hold a box of an array."""
+    places: list[Iterable[int]] = []
+    for part, size in zip(index, document["chunk_grid"]["configuration"]["chunk_shape"], strict=True):
+        if isinstance(part, slice):
+            places.append(range(part.start // size, -(-part.stop // size)))
+        else:
+            places.append(np.unique(part // size).tolist())
+    return chunk_keys(name, document, places)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,18 +17,30 @@ import numpy as np
 import tensorstore as ts
 from numpy.typing import NDArray
 
-from flytraj.errors import CorruptDatasetError, DatasetLockedError, DatasetNotFoundError, WriteError
-from flytraj.store.engine import Index, Part
-from flytraj.store.lock import FolderLock
-from flytraj.store.zarr_engine import local_store, read_labels, write_labels
+from flytraj.errors import (
+    CorruptDatasetError,
+    DatasetLockedError,
+    DatasetNotFoundError,
+    FlytrajError,
+    WriteError,
+)
+from flytraj.store.engine import Index, Part, touched_keys
+from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
+from flytraj.store.zarr_engine import ZarrEngine, local_store
 
-__all__ = ["SCRATCH", "FolderEngine"]
+__all__ = ["SCRATCH", "FolderEngine", "is_unfinished"]
 
 SCRATCH = ".flytraj"
 """Folder for the block files of a recording that goes on; it lies in the dataset and goes with the recording."""
 
+_UNFINISHED = (".partial", ".__lock")
 _GROWN = 2**40
 _LOCK_PATIENCE = 0.25
+
+
+def is_unfinished(key: str) -> bool:
+    """Whether a file is one that was being written, under a name of its own, when its writer died."""
+    return key.endswith(_UNFINISHED)
 
 
 class FolderEngine:
@@ -36,10 +50,10 @@ class FolderEngine:
         self.folder: Path | None = folder
         self._root = folder
         self._lock = FolderLock(folder)
-        self._arrays: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self._arrays: dict[str, Any] = {}
         if create:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                _make_folder(folder)
             except OSError as error:
                 raise WriteError(f"The folder {folder} cannot be made: {error.strerror}.") from error
 
@@ -63,94 +77,127 @@ class FolderEngine:
         unfinished = path.with_name(f"{path.name}.partial")
         with _as_write_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            unfinished.replace(path)
+            try:
+                with unfinished.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                unfinished.replace(path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+                raise
             if durable:
-                _sync_folder(path.parent)
+                _sync(path.parent)
 
     def write(self, parts: Iterable[Part]) -> None:
-        pending = []
         with _as_write_error(self._root):
+            if _was_forked():
+                self._write_in_child(list(parts))
+                return
+            pending = []
             for part in parts:
-                array = self._open(part.name, part.document, grown=True)
-                region = tuple(
-                    slice(start, start + size)
-                    for start, size in zip(part.start, part.values.shape, strict=True)
-                )
-                pending.append(array[region].write(part.values))
-            for future in pending:
-                future.result()
+                array = self._open(part.name, part.document)
+                pending.append(array[part.box].write(part.values))
+            # All have ended before the first failure is raised.
+            for failure in [future.exception() for future in pending]:
+                if failure is not None:
+                    raise failure
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        if _was_forked():
+            return self._by_zarr().read_array(name, document, index)
         return self._read(name, document, lambda array: array.oindex[index])
 
     def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        if _was_forked():
+            return self._by_zarr().read_points(name, document, index)
         return self._read(name, document, lambda array: array.vindex[index])
 
     def _read(self, name: str, document: dict[str, Any], select: Callable[[Any], Any]) -> NDArray[Any]:
         try:
-            return np.asarray(select(self._open(name, document, grown=False)).read().result())
+            return np.asarray(select(self._open(name, document)).read().result())
         except (ValueError, OSError, RuntimeError) as error:
             if not self._root.exists():
                 raise DatasetNotFoundError(f"The dataset {self._root} is gone.") from error
+            code = re.search(r"os_error_code='(\d+)'", str(error))
+            if code is not None:
+                # The machine's trouble (permission, too many files, a bad disk) says nothing of the data.
+                number = int(code[1])
+                raise OSError(number, os.strerror(number), str(self._root / name)) from error
             raise CorruptDatasetError(f"Array {name!r} of {self._root} cannot be read: {error}") from error
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
         with _as_write_error(self._root):
-            write_labels(local_store(self._root), name, document, labels)
+            self._by_zarr().write_labels(name, document, labels)
 
     def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
-        return read_labels(local_store(self._root), name, document)
+        return self._by_zarr().read_labels(name, document)
 
-    def keys(self) -> list[str]:
-        return sorted(
-            path.relative_to(self._root).as_posix() for path in self._root.rglob("*") if path.is_file()
-        )
+    def all_keys(self) -> Iterator[str]:
+        for folder, _, files in os.walk(self._root):
+            for file in files:
+                if file != LOCK_FILE:
+                    yield (Path(folder) / file).relative_to(self._root).as_posix()
 
     def delete(self, keys: Iterable[str]) -> None:
+        folders: set[Path] = set()
         with _as_write_error(self._root):
             for key in keys:
                 path = self._root / key
                 path.unlink(missing_ok=True)
-                for parent in path.parents:
-                    if parent == self._root or any(parent.iterdir()):
-                        break
-                    parent.rmdir()
+                folders.add(path.parent)
+            for folder in folders:
+                self._prune(folder)
+
+    def keep(self, keys: Iterable[str], folder: str) -> None:
+        folders: set[Path] = set()
+        with _as_write_error(self._root):
+            for key in keys:
+                kept = self._root / folder / key
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                # No file of a dataset is changed in place, so a second name keeps what it holds.
+                try:
+                    os.link(self._root / key, kept)
+                except OSError:
+                    shutil.copy2(self._root / key, kept)
+                    _sync(kept)
+                folders.update(parent for parent in kept.parents if parent.is_relative_to(self._root))
+            for path in folders:
+                _sync(path)
+
+    def sync(self) -> None:
+        with _as_write_error(self._root):
+            for folder, _, files in os.walk(self._root):
+                for file in files:
+                    _sync(Path(folder) / file)
+                _sync(Path(folder))
 
     def lock(self) -> None:
         deadline = time.monotonic() + _LOCK_PATIENCE
-        while not self._lock.acquire():
-            if time.monotonic() > deadline:
-                raise DatasetLockedError(
-                    f"Another recorder is writing to {self._root}: close it, or record elsewhere."
-                )
-            time.sleep(0.02)
+        with _as_write_error(self._root):
+            while not self._lock.acquire():
+                if time.monotonic() > deadline:
+                    raise DatasetLockedError(
+                        f"Another recorder is writing to {self._root}: close it, or record elsewhere."
+                    )
+                time.sleep(0.02)
 
     def unlock(self) -> None:
         self._lock.release()
 
     def is_being_written(self) -> bool:
         """Whether a recorder, of this process or another, holds the dataset."""
-        probe = FolderLock(self._root)
-        if not probe.acquire():
-            return True
-        probe.release()
-        return False
+        return is_locked(self._root)
 
-    def _open(self, name: str, document: dict[str, Any], *, grown: bool) -> Any:
-        """Open an array by a document, so that the committed length counts and not the array's own file."""
-        shape = list(document["shape"])
-        if grown:
+    def _open(self, name: str, document: dict[str, Any]) -> Any:
+        """Open an array by a document, without an end along `frame`: the committed length is the caller's to keep."""
+        if name not in self._arrays:
             shape = [
                 _GROWN if dim == "frame" else size
-                for dim, size in zip(document["dimension_names"], shape, strict=True)
+                for dim, size in zip(document["dimension_names"], document["shape"], strict=True)
             ]
-        key = (name, tuple(shape))
-        if key not in self._arrays:
             spec = {
                 "driver": "zarr3",
                 "kvstore": {"driver": "file", "path": f"{self._root}/{name}/"},
@@ -163,29 +210,89 @@ class FolderEngine:
                 "store_data_equal_to_fill_value": True,
                 "fill_missing_data_reads": False,
             }
-            self._arrays[key] = ts.open(spec, context=_context(), read=True, write=True).result()
-        return self._arrays[key]
+            self._arrays[name] = ts.open(spec, context=_context(), read=True, write=True).result()
+        return self._arrays[name]
+
+    def _by_zarr(self) -> ZarrEngine:
+        return ZarrEngine(local_store(self._root))
+
+    def _write_in_child(self, parts: list[Part]) -> None:
+        self._by_zarr().write(parts)
+        for part in parts:
+            for key in touched_keys(part.name, part.document, part.box):
+                _sync(self._root / key)
+            _sync(self._root / part.name)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove a folder and those above it that are empty now, and make that durable."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                break
+            folder = folder.parent
+        _sync(folder)
 
 
 @cache
 def _context() -> Any:
-    return ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_concurrency": {"limit": 16}})
+    return ts.Context(
+        {
+            "cache_pool": {"total_bytes_limit": 0},
+            "file_io_concurrency": {"limit": 16},
+            # One process writes (FolderLock). TensorStore's own lock files outlive a kill, and are written into
+            # without being cut: a shorter shard would end in what the dead process had written.
+            "file_io_locking": {"mode": "none"},
+        }
+    )
+
+
+_forked = False
+
+
+def _after_fork_in_child() -> None:
+    global _forked
+    _forked = _forked or _context.cache_info().currsize > 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _was_forked() -> bool:
+    """Whether this process was forked from one that used TensorStore, which ends such a child when it is used."""
+    return _forked
 
 
 @contextlib.contextmanager
 def _as_write_error(path: Path) -> Iterator[None]:
     try:
         yield
+    except FlytrajError:
+        raise
     except (OSError, ValueError) as error:
         raise WriteError(
             f"Writing to {path} failed: {getattr(error, 'strerror', None) or error}. What was committed stays."
         ) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    if sys.platform == "win32":
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, durably."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        # A folder that may be entered and written, but not read, cannot be synced.
+        with contextlib.suppress(PermissionError):
+            _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or a folder's list of names, durable."""
+    if sys.platform == "win32" and path.is_dir():
         return
-    file = os.open(folder, os.O_RDONLY)
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:

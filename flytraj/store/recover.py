@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from flytraj.block import Block, BlockHeader, read_block_header
+from flytraj.store.commit import write_frames
 from flytraj.store.description import Description
 from flytraj.store.engine import Engine
-from flytraj.store.folder_engine import SCRATCH
-from flytraj.store.writer import write_frames
+from flytraj.store.folder_engine import SCRATCH, is_unfinished
 
-__all__ = ["Recovery", "find_recoverable", "recover"]
+__all__ = [
+    "FramesSetAsideWarning",
+    "Recovery",
+    "aside_folder",
+    "find_recoverable",
+    "recover",
+    "warn_set_aside",
+]
+
+
+class FramesSetAsideWarning(UserWarning):
+    """Block files hold frames that cannot be trusted, or do not belong to the dataset: they were set aside."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +35,20 @@ class Recovery:
     Attributes:
         description: The dataset, recovered frames committed.
         n_frames: Number of frames recovered.
-        untrusted: Block files left alone since the machine was started anew after they were written.
+        set_aside: Block files with frames that were not committed, where they lie now.
     """
 
     description: Description
     n_frames: int
-    untrusted: tuple[Path, ...] = ()
+    set_aside: tuple[Path, ...] = ()
 
 
 def recover(engine: Engine, description: Description) -> Recovery:
     """Commit what the block files of a killed recording hold, and remove them.
+
+    A file from before the machine was started anew is not trusted: after a power loss the count of its frames
+    may have reached the disk and the frames not. It is set aside, as is one that does not go on from the
+    committed frames.
 
     Args:
         engine: The store, locked.
@@ -39,25 +57,21 @@ def recover(engine: Engine, description: Description) -> Recovery:
     if engine.folder is None:
         return Recovery(description, 0)
     before = description.n_frames
-    found = _block_files(engine.folder, description)
-    for path, header in found:
-        if not header.trusted or not _goes_on(header, description):
-            continue
-        block = Block(
-            description.schema,
-            description.n_worlds,
-            description.layout.block_frames,
-            path=path,
-            readonly=True,
-        )
-        arrays = {name: array[: header.n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
-        description = write_frames(
-            engine, description, block.first_frame, block.time[: header.n_frames], arrays
-        )
-    untrusted = tuple(path for path, header in found if not header.trusted and header.n_frames)
-    for path in (engine.folder / SCRATCH).glob("block-*"):
-        path.unlink()
-    return Recovery(description, description.n_frames - before, untrusted)
+    files = list(_block_files(engine.folder, description))
+    for path, header in files:
+        if header is not None and _goes_on(header, description):
+            description = _commit_block(engine, description, path, header)
+    set_aside = []
+    for path, header in files:
+        if header is not None and _holds_more(header, description):
+            folder = engine.folder / aside_folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            set_aside.append(path.rename(_free_name(folder / path.name)))
+        else:
+            path.unlink()
+    if files:
+        engine.delete(key for key in list(engine.all_keys()) if is_unfinished(key))
+    return Recovery(description, description.n_frames - before, tuple(set_aside))
 
 
 def find_recoverable(engine: Engine, description: Description) -> int:
@@ -66,23 +80,64 @@ def find_recoverable(engine: Engine, description: Description) -> int:
         return 0
     n_frames = description.n_frames
     for _, header in _block_files(engine.folder, description):
-        if header.trusted and _goes_on(header, description.with_frames(n_frames)):
+        if header is not None and _goes_on(header, description.with_frames(n_frames)):
             n_frames = header.index * description.layout.block_frames + header.n_frames
     return n_frames - description.n_frames
 
 
-def _block_files(folder: Path, description: Description) -> list[tuple[Path, BlockHeader]]:
-    found = []
-    for path in (folder / SCRATCH).glob("block-*"):
-        header = read_block_header(
-            path, description.schema, description.n_worlds, description.layout.block_frames
+def warn_set_aside(recovery: Recovery) -> None:
+    """Say which block files were set aside, if any."""
+    for path in recovery.set_aside:
+        warnings.warn(
+            f"A block file with frames that were not committed was set aside as {path}: it is from before the "
+            "machine was started anew, so they may be damaged, or does not go on from what is committed. "
+            "Delete it if they are not missed.",
+            FramesSetAsideWarning,
+            stacklevel=3,
         )
-        if header is not None:
-            found.append((path, header))
-    return sorted(found, key=lambda item: item[1].index)
+
+
+def aside_folder() -> str:
+    """Name, in a dataset's folder, for what is taken out of the dataset now."""
+    return f"{SCRATCH}/aside-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+
+
+def _commit_block(engine: Engine, description: Description, path: Path, header: BlockHeader) -> Description:
+    d = description
+    block = Block(d.schema, d.n_worlds, d.layout.block_frames, path=path, readonly=True)
+    arrays = {name: array[: header.n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
+    return write_frames(engine, d, block.first_frame, block.time[: header.n_frames], arrays)
+
+
+def _block_files(folder: Path, description: Description) -> Iterator[tuple[Path, BlockHeader | None]]:
+    """The block files in the order of their frames; without a header where nothing was recorded."""
+    d = description
+    found = [
+        (path, read_block_header(path, d.schema, d.n_worlds, d.layout.block_frames))
+        for path in (folder / SCRATCH).glob("block-*")
+    ]
+    yield from sorted(found, key=lambda item: -1 if item[1] is None else item[1].index)
 
 
 def _goes_on(header: BlockHeader, description: Description) -> bool:
     """Whether a block begins where the committed frames end, or before, and holds more."""
+    if not (header.fits and header.trusted):
+        return False
     first = header.index * description.layout.block_frames
     return first <= description.n_frames < first + header.n_frames
+
+
+def _holds_more(header: BlockHeader, description: Description) -> bool:
+    """Whether a block holds frames that are not committed."""
+    if not header.fits:
+        return header.n_frames != 0
+    last = header.index * description.layout.block_frames + header.n_frames
+    return header.n_frames > 0 and last > description.n_frames
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.exists():
+        path = path.with_name(f"{path.name}-{number}")
+        number += 1
+    return path

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import atexit
+import contextlib
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.block import Block
-from flytraj.errors import WriteError
+from flytraj.errors import RecorderClosedError, WriteError
+from flytraj.store.commit import clear_tail, commit, frame_chunks, read_frames, write_frames
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, Part
+from flytraj.store.engine import Engine
 from flytraj.store.folder_engine import SCRATCH
 
-__all__ = ["DatasetWriter", "WriterStats", "commit", "write_frames"]
+__all__ = ["DatasetWriter", "WriterStats"]
 
 N_BLOCKS = 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class WriterStats:
     """What a writer has done so far.
 
@@ -48,18 +50,30 @@ class _Job:
 
     def __init__(self, task: Callable[[], None] | None) -> None:
         self.task = task
-        self.done = threading.Event()
+        # No Event: an interrupt that strikes inside one can leave its lock taken.
+        self.done: queue.SimpleQueue[None] = queue.SimpleQueue()
 
 
 class DatasetWriter:
     """Commits blocks in the order they come, in a thread of its own.
+
+    Block `i` of the dataset lies in place `i % N_BLOCKS` of a ring. The recorder fills `current` and hands it
+    over by counting; the thread commits what was handed over and counts too. Each count is set by one side
+    alone, so an interrupt (Ctrl-C) at any moment leaves both true.
 
     Args:
         engine: The store, locked.
         description: The dataset as committed.
         flush_interval: Seconds after which frames of an unfinished block are committed too; None for never.
         on_failure: Called from the writer's thread when writing has failed.
+
+    Attributes:
+        current: The block in the making.
     """
+
+    current: Block
+    _handed: int
+    _written: int
 
     def __init__(
         self,
@@ -69,22 +83,25 @@ class DatasetWriter:
         flush_interval: float | None,
         on_failure: Callable[[], None],
     ) -> None:
-        self.stats = WriterStats()
         self._engine = engine
         self._description = description
         self._start_frames = description.n_frames
         self._flush_interval = flush_interval
+        self._flush_at = time.monotonic() + (flush_interval or 0)
         self._on_failure = on_failure
         self._failure: BaseException | None = None
-        self._blocks = [self._new_block(number) for number in range(N_BLOCKS)]
-        self._free: queue.SimpleQueue[Block] = queue.SimpleQueue()
-        for block in self._blocks[1:]:
-            self._free.put(block)
+        self._stall_seconds = 0.0
+        self._last_commit = 0.0
+        self._owner = os.getpid()
+        self._closed = False
+        self._ring = [self._new_block(number) for number in range(N_BLOCKS)]
         self._work: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self.current = self._blocks[0]
+        self._progress: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._load_unfinished()
         self._thread = threading.Thread(target=self._run, name="flytraj-writer", daemon=True)
         self._thread.start()
+        # After whatever the engine registered, so that at exit it goes before.
+        atexit.register(self.close)
 
     @property
     def n_frames(self) -> int:
@@ -92,24 +109,37 @@ class DatasetWriter:
         return self._description.n_frames
 
     @property
-    def failure(self) -> BaseException | None:
-        """What went wrong, or None."""
-        return self._failure
+    def stats(self) -> WriterStats:
+        """What has been done so far."""
+        d = self._description
+        frames = max(0, d.n_frames - self._start_frames)
+        return WriterStats(
+            frames=frames,
+            bytes=frames * (d.n_worlds * d.schema.row_bytes + 8),
+            stall_seconds=self._stall_seconds,
+            queue_depth=self._handed - self._written,
+            last_commit=self._last_commit,
+        )
 
     def next_block(self) -> Block:
         """Hand the full current block over and get an empty one; waits if all are being written.
 
+        Interrupted, it may be called again.
+
         Raises:
             WriteError: Writing has failed.
         """
-        full = self.current
-        self.stats.queue_depth += 1
-        self._work.put(_Job(lambda: self._finish(full)))
+        index = self.current.index + 1
+        self._handed = index
+        self._work.put(_Job(self._commit_handed))
+        while not self._progress.empty():
+            self._progress.get()
         began = time.perf_counter()
-        block = self._free.get()
-        self.stats.stall_seconds += time.perf_counter() - began
+        while self._written <= index - N_BLOCKS and self._failure is None:
+            self._progress.get()
+        self._stall_seconds += time.perf_counter() - began
         self.raise_failure()
-        self.current = block.start(full.index + 1)
+        self.current = self._ring[index % N_BLOCKS].start(index)
         return self.current
 
     def flush(self) -> None:
@@ -117,25 +147,17 @@ class DatasetWriter:
 
         Raises:
             WriteError: Writing has failed.
+            RecorderClosedError: This process was forked from the one that writes.
         """
-        if self._thread.is_alive():
-            job = _Job(self._commit_current)
-            self._work.put(job)
-            job.done.wait()
-        self.raise_failure()
+        self._do(self._commit_all)
 
     def truncate(self, n_frames: int) -> None:
-        """Cut the dataset to its first `n_frames`, and go on from there."""
-        self.flush()
-        if n_frames >= self.n_frames:
-            return
-        first_lost = -(-n_frames // self.current.capacity)
-        last_lost = self.current.index
-        self._description = commit(self._engine, self._description.with_frames(n_frames))
-        self._load_unfinished()
-        if self.current.n_frames:
-            self._commit(self.current, self.current.n_frames)
-        delete_blocks(self._engine, self._description, range(first_lost, last_lost + 1))
+        """Cut the dataset to its first `n_frames`, and go on from there.
+
+        Raises:
+            WriteError: Writing has failed.
+        """
+        self._do(lambda: self._truncate(n_frames))
 
     def close(self) -> None:
         """Commit everything and stop; the second call does nothing.
@@ -143,19 +165,16 @@ class DatasetWriter:
         Raises:
             WriteError: Writing has failed; what was committed stays.
         """
-        if not self._thread.is_alive():
+        if self._closed or os.getpid() != self._owner:
             return
-        try:
-            self.flush()
-        finally:
-            self._work.put(_Job(None))
+        self._work.put(_Job(self._commit_all))
+        self._work.put(_Job(None))
+        # A recorder may be collected as garbage in this very thread, in the middle of a commit: it ends after that.
+        if threading.current_thread() is not self._thread:
             self._thread.join()
-            if self._failure is None:
-                for block in self._blocks:
-                    block.remove_file()
-                if self._engine.folder is not None:
-                    (self._engine.folder / SCRATCH).rmdir()
-            self._engine.unlock()
+        self._closed = True
+        atexit.unregister(self.close)
+        self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raise what went wrong, if anything did."""
@@ -180,163 +199,118 @@ class DatasetWriter:
 
     def _new_block(self, number: int) -> Block:
         d = self._description
-        path = None
-        if self._engine.folder is not None:
-            path = self._engine.folder / SCRATCH / f"block-{number}"
-            try:
-                path.parent.mkdir(exist_ok=True)
-                return Block(d.schema, d.n_worlds, d.layout.block_frames, path=path)
-            except OSError as error:
-                raise WriteError(f"The block file {path} cannot be made: {error.strerror}.") from error
-        return Block(d.schema, d.n_worlds, d.layout.block_frames)
+        if self._engine.folder is None:
+            return Block(d.schema, d.n_worlds, d.layout.block_frames)
+        path = self._engine.folder / SCRATCH / f"block-{number}"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            return Block(d.schema, d.n_worlds, d.layout.block_frames, path=path)
+        except OSError as error:
+            raise WriteError(f"The block file {path} cannot be made: {error.strerror}.") from error
 
     def _load_unfinished(self) -> None:
         """Read the committed frames of the last, unfinished block back, to go on from them."""
         d = self._description
         index, n_frames = divmod(d.n_frames, d.layout.block_frames)
-        block = self.current.start(index)
+        block = self._ring[index % N_BLOCKS].start(index)
         if n_frames:
-            first = index * d.layout.block_frames
-            for name, array in block.arrays.items():
-                array[:n_frames] = self.read(name, first).swapaxes(0, 1)
-            block.time[:n_frames] = self._engine.read_array(
-                "time", d.documents["time"], (slice(first, d.n_frames),)
-            )
+            times, arrays = read_frames(self._engine, d, d.n_frames - n_frames, d.n_frames)
+            for name, values in arrays.items():
+                block.arrays[name][:n_frames] = values.swapaxes(0, 1)
+            block.time[:n_frames] = times
             block.n_frames = n_frames
+        self.current = block
+        self._handed = self._written = index
+
+    def _do(self, task: Callable[[], None]) -> None:
+        """Let the thread do something and wait for it."""
+        if os.getpid() != self._owner:
+            raise RecorderClosedError(
+                f"{self._engine} is being written by the process this one was forked from."
+            )
+        self.raise_failure()
+        if not self._thread.is_alive():
+            raise RecorderClosedError(f"The recorder of {self._engine} is closed.")
+        job = _Job(task)
+        self._work.put(job)
+        try:
+            job.done.get()
+        except BaseException:
+            # Interrupted: what has been begun is ended first. Interrupted again, it goes on alone.
+            job.done.get()
+            raise
+        self.raise_failure()
 
     def _run(self) -> None:
-        flush_at = self._next_flush()
-        while True:
-            try:
-                job = self._work.get(timeout=max(0.0, flush_at - time.monotonic()))
-            except queue.Empty:
-                job = _Job(self._commit_current)
-            if time.monotonic() >= flush_at:
-                flush_at = self._next_flush()
-            if job.task is None:
-                return
+        while (job := self._next_job()).task is not None:
             try:
                 if self._failure is None:
                     job.task()
             except BaseException as error:
-                self._failure = error
-                self._on_failure()
-            if self._failure is not None:
-                # Nobody waits for ever: with a block the recorder goes on, to the error.
-                self._free.put(self._blocks[0])
-            job.done.set()
+                self._fail(error)
+            job.done.put(None)
+        if self._failure is None:
+            for block in self._ring:
+                block.remove_file()
+            if self._engine.folder is not None:
+                with contextlib.suppress(OSError):
+                    (self._engine.folder / SCRATCH).rmdir()
+        self._engine.unlock()
 
-    def _next_flush(self) -> float:
-        return time.monotonic() + (
-            threading.TIMEOUT_MAX / 2 if self._flush_interval is None else self._flush_interval
-        )
+    def _next_job(self) -> _Job:
+        interval = self._flush_interval
+        if interval is None:
+            return self._work.get()
+        try:
+            job = self._work.get(timeout=max(0.0, self._flush_at - time.monotonic()))
+        except queue.Empty:
+            job = _Job(self._commit_all)
+        if time.monotonic() >= self._flush_at:
+            self._flush_at = time.monotonic() + interval
+        return job
 
-    def _finish(self, block: Block) -> None:
-        self._commit(block, block.capacity)
-        block.n_frames = 0
-        self.stats.queue_depth -= 1
-        self._free.put(block)
+    def _fail(self, error: BaseException) -> None:
+        # What a reader finds is what is committed: the root may have been replaced before something failed.
+        with contextlib.suppress(Exception):
+            self._description = Description.from_json(self._engine.read(ROOT) or b"", str(self._engine))
+        self._failure = error
+        self._on_failure()
+        self._progress.put(None)
 
-    def _commit_current(self) -> None:
+    def _commit_handed(self) -> None:
+        while self._written < self._handed:
+            block = self._ring[self._written % N_BLOCKS]
+            self._commit(block, block.capacity)
+            self._written += 1
+            self._progress.put(None)
+
+    def _commit_all(self) -> None:
+        self._commit_handed()
         block = self.current
-        n_frames = block.n_frames
-        if block.first_frame + n_frames > self.n_frames and block.index * block.capacity <= self.n_frames:
-            self._commit(block, n_frames)
+        # The recorder may have gone on to the next block meanwhile: that is for the next time.
+        if block.index == self._written:
+            self._commit(block, block.n_frames)
 
     def _commit(self, block: Block, n_frames: int) -> None:
+        if block.first_frame + n_frames <= self.n_frames:
+            return
         arrays = {name: array[:n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
         self._description = write_frames(
             self._engine, self._description, block.first_frame, block.time[:n_frames], arrays
         )
-        self.stats.frames = self._description.n_frames - self._start_frames
+        self._last_commit = time.time()
+
+    def _truncate(self, n_frames: int) -> None:
+        self._commit_all()
         d = self._description
-        self.stats.bytes = self.stats.frames * (d.n_worlds * d.schema.row_bytes + 8)
-        self.stats.last_commit = time.time()
-
-
-def write_frames(
-    engine: Engine,
-    description: Description,
-    first_frame: int,
-    times: NDArray[np.float64],
-    arrays: Mapping[str, NDArray[Any]],
-) -> Description:
-    """Write frames of one block and commit them: data first, then the root document.
-
-    The shards of the block are written whole, with what they held before, so that replacing them risks nothing.
-
-    Args:
-        engine: The store.
-        description: The dataset as committed.
-        first_frame: First frame of the block.
-        times: `(n_frames,)` recording times of the block's frames.
-        arrays: Name to `(n_worlds, n_frames, …)` array.
-
-    Returns:
-        The dataset as it is now committed.
-    """
-    block_frames = description.layout.block_frames
-    parts = []
-    for name, values in arrays.items():
-        document = description.documents[name]
-        if values.size:
-            start = (0, first_frame) + (0,) * (values.ndim - 2)
-            parts.append(Part(name, document, start, _whole_block(values, block_frames)))
-    parts.append(_time_part(engine, description, first_frame, times))
-    engine.write(parts)
-    return commit(engine, description.with_frames(first_frame + len(times)))
-
-
-def commit(engine: Engine, description: Description) -> Description:
-    """Make a dataset's state what a description says, atomically.
-
-    Arrays' own documents follow: no reader needs them before the root's.
-    """
-    engine.replace(ROOT, description.to_json())
-    for name, document in description.arrays.items():
-        if "frame" in document["dimension_names"]:
-            engine.replace(f"{name}/{ROOT}", _to_json(document), durable=False)
-    return description
-
-
-def delete_blocks(engine: Engine, description: Description, blocks: range) -> None:
-    """Remove the shards of blocks that are no longer part of a dataset."""
-    keys = []
-    for variable in description.schema.variables:
-        shard_worlds = description.documents[variable.name]["chunk_grid"]["configuration"]["chunk_shape"][0]
-        rest = ".0" * len(variable.shape)
-        for shard in range(-(-description.n_worlds // shard_worlds)):
-            keys += [f"{variable.name}/c.{shard}.{block}{rest}" for block in blocks]
-    engine.delete(keys)
-
-
-def _to_json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=1).encode()
-
-
-def _whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
-    """The values with the rest of the block's frames filled, so that a shard never holds an older run's."""
-    missing = block_frames - values.shape[1]
-    if not missing:
-        return values
-    whole = np.full((values.shape[0], block_frames, *values.shape[2:]), _fill(values.dtype), values.dtype)
-    whole[:, : values.shape[1]] = values
-    return whole
-
-
-def _time_part(
-    engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
-) -> Part:
-    """The chunk of `time` that a block falls in, whole: what it held, and the block's times."""
-    document = description.documents["time"]
-    size = description.layout.time_chunk
-    begin = first_frame // size * size
-    values = np.full(size, np.nan)
-    if first_frame > begin:
-        values[: first_frame - begin] = engine.read_array("time", document, (slice(begin, first_frame),))
-    values[first_frame - begin : first_frame - begin + len(times)] = times
-    return Part("time", document, (begin,), values)
-
-
-def _fill(dtype: np.dtype[Any]) -> Any:
-    return np.nan if dtype.kind == "f" else np.zeros((), dtype)[()]
+        if n_frames >= d.n_frames:
+            return
+        # The block files first: a recovery must not bring back what is cut.
+        for block in self._ring:
+            block.n_frames = 0
+        self._description = commit(self._engine, d.with_frames(n_frames))
+        clear_tail(self._engine, self._description)
+        for name, document in d.arrays.items():
+            if "frame" in document["dimension_names"]:
+                self._engine.delete(frame_chunks(name, document, range(n_frames, d.n_frames)))
+        self._load_unfinished()

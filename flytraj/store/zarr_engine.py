@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, StorePath
 
 from flytraj.errors import CorruptDatasetError, DatasetNotFoundError, InvalidArgumentError, WriteError
-from flytraj.store.engine import Index, Part
+from flytraj.store.engine import Index, Part, touched_keys
 
-__all__ = ["ZarrEngine", "local_root", "local_store", "read_labels", "write_labels"]
+__all__ = ["ZarrEngine", "local_root", "local_store"]
 
 _GROWN = 2**40
+_READ_ATTEMPTS = 3
 
 
 def local_root(store: Any) -> Path | None:
@@ -69,49 +70,83 @@ class ZarrEngine:
         for part in parts:
             shape = [size if dim != "frame" else _GROWN for dim, size in _dims(part.document)]
             array = self._array(part.name, {**part.document, "shape": shape})
-            region = tuple(
-                slice(start, start + size) for start, size in zip(part.start, part.values.shape, strict=True)
-            )
             try:
-                array[region] = part.values
+                array[part.box] = part.values
             except OSError as error:
                 raise WriteError(f"Writing {part.name!r} to {self} failed: {error}") from error
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
-        return self._read(name, document, lambda array: array.oindex[index])
+        return self._read(name, document, index, lambda array: array.oindex[index])
 
     def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
         if all(isinstance(places, slice) for places in index):
             return self.read_array(name, document, index)
-        return self._read(name, document, lambda array: array.vindex[_as_arrays(index)])
+        return self._read(name, document, index, lambda array: array.vindex[_as_arrays(index)])
 
     def _read(
-        self, name: str, document: dict[str, Any], select: Callable[[zarr.Array[Any]], Any]
+        self,
+        name: str,
+        document: dict[str, Any],
+        index: Index,
+        select: Callable[[zarr.Array[Any]], Any],
     ) -> NDArray[Any]:
-        try:
-            return np.asarray(select(self._array(name, document)))
-        except FileNotFoundError as error:
-            raise DatasetNotFoundError(f"{self} is gone: {error}") from error
-        except (RuntimeError, ValueError, OSError) as error:
-            raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read: {error}") from error
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                values = np.asarray(select(self._array(name, document)))
+                break
+            except FileNotFoundError as error:
+                raise DatasetNotFoundError(f"{self} is gone: {error}") from error
+            except (RuntimeError, ValueError) as error:
+                # A writer may have replaced a shard between the reads of its index and of a chunk.
+                if attempt == _READ_ATTEMPTS - 1:
+                    raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read: {error}") from error
+        self._check_present(name, document, index, values)
+        return values
+
+    def _check_present(self, name: str, document: dict[str, Any], index: Index, values: NDArray[Any]) -> None:
+        """Tell fill values that were written from those that zarr-python gives for a lost shard."""
+        fill = document["fill_value"]
+        if not (np.isnan(values) if fill == "NaN" else values == fill).any():
+            return
+        keys = list(touched_keys(name, document, index))
+
+        async def present() -> list[bool]:
+            return await asyncio.gather(*(self._store.exists(key) for key in keys))
+
+        for key, is_present in zip(keys, sync(present()), strict=True):
+            if not is_present:
+                raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read: {key} is missing.")
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
-        write_labels(self._store, name, document, labels)
+        array = self._array(name, document)
+        array[:] = np.array(labels, dtype=np.dtypes.StringDType())
 
     def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
-        return read_labels(self._store, name, document)
+        try:
+            return [str(label) for label in np.asarray(self._array(name, document)[:])]
+        except (RuntimeError, ValueError) as error:
+            raise CorruptDatasetError(f"The labels {name!r} of {self} cannot be read: {error}") from error
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> Iterator[str]:
         async def collect() -> list[str]:
             return [key async for key in self._store.list()]
 
-        return sync(collect())
+        yield from sync(collect())
 
     def delete(self, keys: Iterable[str]) -> None:
         async def remove() -> None:
             await asyncio.gather(*(self._store.delete(key) for key in keys))
 
         self._write(remove())
+
+    def keep(self, keys: Iterable[str], folder: str) -> None:
+        for key in keys:
+            data = self.read(key)
+            if data is not None:
+                self.replace(f"{folder}/{key}", data)
+
+    def sync(self) -> None:
+        """What a Zarr store calls written is taken as written."""
 
     def lock(self) -> None:
         """There are no locks in a Zarr store: two writers are the user's to avoid."""
@@ -126,29 +161,15 @@ class ZarrEngine:
             raise WriteError(f"Writing to {self} failed: {error}") from error
 
     def _array(self, name: str, document: dict[str, Any]) -> zarr.Array[Any]:
-        return _open_array(self._store, name, document)
+        # A chunk that holds only the fill value is written too: a missing one is a loss.
+        config: ArrayConfigParams = {"order": "C", "write_empty_chunks": True}
+        metadata = ArrayV3Metadata.from_dict(document)
+        return zarr.Array(zarr.AsyncArray(metadata, StorePath(self._store, name), config=config))
 
 
 def local_store(folder: Path) -> Store:
     """Zarr's own store of a local folder."""
     return LocalStore(folder)
-
-
-def write_labels(store: Store, name: str, document: dict[str, Any], labels: list[str]) -> None:
-    """Write an array of strings; TensorStore knows numbers only."""
-    _open_array(store, name, document)[:] = np.array(labels, dtype=np.dtypes.StringDType())
-
-
-def read_labels(store: Store, name: str, document: dict[str, Any]) -> list[str]:
-    """Read an array of strings."""
-    return [str(label) for label in np.asarray(_open_array(store, name, document)[:])]
-
-
-def _open_array(store: Store, name: str, document: dict[str, Any]) -> zarr.Array[Any]:
-    # A chunk that holds only the fill value is written too: a missing one is a loss.
-    config: ArrayConfigParams = {"order": "C", "write_empty_chunks": True}
-    metadata = ArrayV3Metadata.from_dict(document)
-    return zarr.Array(zarr.AsyncArray(metadata, StorePath(store, name), config=config))
 
 
 def _dims(document: dict[str, Any]) -> list[tuple[str, int]]:

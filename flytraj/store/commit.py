@@ -1,0 +1,134 @@
+"""The commit: data first, then the root document, which makes all arrays longer together.
+
+Shards are only ever replaced whole, by shards that hold what they held. A reader goes by the root alone, so it
+sees what was committed before or what is committed now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flytraj.store.description import ROOT, Description
+from flytraj.store.engine import Engine, Part, chunk_keys
+
+__all__ = ["clear_tail", "commit", "frame_chunks", "read_frames", "write_frames"]
+
+
+def write_frames(
+    engine: Engine,
+    description: Description,
+    first_frame: int,
+    times: NDArray[np.float64],
+    arrays: Mapping[str, NDArray[Any]],
+) -> Description:
+    """Write frames of one block and commit them.
+
+    Args:
+        engine: The store.
+        description: The dataset as committed.
+        first_frame: First frame of the block.
+        times: `(n_frames,)` recording times of the block's frames.
+        arrays: Name to `(n_worlds, n_frames, …)` array.
+
+    Returns:
+        The dataset as it is now committed.
+    """
+    engine.write(_parts(engine, description, first_frame, times, arrays))
+    return commit(engine, description.with_frames(first_frame + len(times)))
+
+
+def commit(engine: Engine, description: Description) -> Description:
+    """Make a dataset's state what a description says, atomically.
+
+    Arrays' own documents follow: no reader needs them before the root's.
+    """
+    engine.replace(ROOT, description.to_json())
+    for name, document in description.arrays.items():
+        if "frame" in document["dimension_names"]:
+            engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
+    return description
+
+
+def read_frames(
+    engine: Engine, description: Description, first: int, last: int
+) -> tuple[NDArray[np.float64], dict[str, NDArray[Any]]]:
+    """Committed frames `first` to `last` (exclusive): times, and name to `(n_worlds, n_frames, …)` array."""
+    frames = slice(first, last)
+    arrays = {}
+    for variable in description.schema.variables:
+        document = description.documents[variable.name]
+        box = [slice(0, size) for size in document["shape"]]
+        box[1] = frames
+        arrays[variable.name] = engine.read_array(variable.name, document, tuple(box))
+    return engine.read_array("time", description.documents["time"], (frames,)), arrays
+
+
+def clear_tail(engine: Engine, description: Description) -> None:
+    """Fill what lies behind the last frame in the shards that hold it, so that nothing can bring it back."""
+    block_frames = description.layout.block_frames
+    first = description.n_frames // block_frames * block_frames
+    if first < description.n_frames:
+        times, arrays = read_frames(engine, description, first, description.n_frames)
+        engine.write(_parts(engine, description, first, times, arrays))
+    elif first % description.layout.time_chunk:
+        engine.write([_time_part(engine, description, first, np.empty(0))])
+
+
+def frame_chunks(name: str, document: Mapping[str, Any], frames: range) -> Iterator[str]:
+    """Keys of an array's shards that begin within a stretch of frames."""
+    places = []
+    chunk_shape = document["chunk_grid"]["configuration"]["chunk_shape"]
+    for dim, size, chunk in zip(document["dimension_names"], document["shape"], chunk_shape, strict=True):
+        if dim == "frame":
+            places.append(range(-(-frames.start // chunk), -(-frames.stop // chunk)))
+        else:
+            places.append(range(-(-size // chunk)))
+    return chunk_keys(name, document, places)
+
+
+def _parts(
+    engine: Engine,
+    description: Description,
+    first_frame: int,
+    times: NDArray[np.float64],
+    arrays: Mapping[str, NDArray[Any]],
+) -> Iterator[Part]:
+    """Whole shards of one block: what they held, the frames given, and fill."""
+    for name, values in arrays.items():
+        if values.size:
+            start = (0, first_frame) + (0,) * (values.ndim - 2)
+            whole = _whole_block(values, description.layout.block_frames)
+            yield Part(name, description.documents[name], start, whole)
+    yield _time_part(engine, description, first_frame, times)
+
+
+def _whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
+    """The values with the rest of the block's frames filled, so that a shard never holds an older run's."""
+    if values.shape[1] == block_frames:
+        return values
+    whole = np.full((values.shape[0], block_frames, *values.shape[2:]), _fill(values.dtype), values.dtype)
+    whole[:, : values.shape[1]] = values
+    return whole
+
+
+def _time_part(
+    engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
+) -> Part:
+    """The chunk of `time` that a block falls in, whole: what it held, and the block's times."""
+    document = description.documents["time"]
+    size = description.layout.time_chunk
+    begin = first_frame // size * size
+    values = np.full(size, np.nan)
+    if first_frame > begin:
+        values[: first_frame - begin] = engine.read_array("time", document, (slice(begin, first_frame),))
+    values[first_frame - begin : first_frame - begin + len(times)] = times
+    return Part("time", document, (begin,), values)
+
+
+def _fill(dtype: np.dtype[Any]) -> Any:
+    return np.nan if dtype.kind == "f" else np.zeros((), dtype)[()]
