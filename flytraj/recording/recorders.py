@@ -251,6 +251,8 @@ class TrajectoryRecorder(BatchTrajectoryRecorder):
         rows = {name: np.asarray(value)[np.newaxis] for name, value in channels.items()}
         recorded = super().record_as_needed(mj_data, **rows)
         self._seen, self._due = time, clock.next_due
+        if self._blocked:
+            self._due = -math.inf
         return recorded
 
     @property

@@ -86,8 +86,10 @@ class Session:
         self._finalizer: weakref.finalize[..., Session] | None = None
         self._closed = False
         self._claim = None if store is None else Claim(store, options.mode)
-        if self._claim is not None and self._claim.existing is not None:
-            self._check_existing(self._claim)
+        if self._claim is not None:
+            if self._claim.existing is not None:
+                self._check_existing(self._claim)
+            self._finalizer = weakref.finalize(self, self._claim.release)
 
     def start(self, source_dtype: DTypeLike) -> None:
         """Make the dataset, or the blocks in memory; once, before the first frame.
@@ -122,6 +124,8 @@ class Session:
             on_failure=self._on_failure,
         )
         self._blocks = writer
+        if self._finalizer is not None:
+            self._finalizer.detach()
         # A recorder that is dropped, or an interpreter that ends, commits what it has.
         self._finalizer = weakref.finalize(self, writer.close)
         if description.n_frames:
@@ -135,6 +139,9 @@ class Session:
         """Append the frame that is due: `fill` copies fields and channels into rows of the block."""
         blocks = self.check_open()
         block = blocks.current
+        if block.n_frames == block.capacity:
+            # An interrupt struck before the block was handed over.
+            block = blocks.next_block()
         i = block.n_frames
         frame = {name: array[i, ...] for name, array in block.arrays.items()}
         fill(frame)
@@ -276,6 +283,8 @@ class Session:
     def abandon(self) -> None:
         """Give the store back as it was found; for a session that was never started."""
         self._closed = True
+        if self._finalizer is not None:
+            self._finalizer.detach()
         if self._claim is not None:
             self._claim.release()
 
@@ -288,7 +297,7 @@ class Session:
         if self._closed or os.getpid() != self._owner:
             return
         try:
-            if self._blocks is None and self._claim is not None:
+            if self._blocks is None and self._claim is not None and self._claim.existing is None:
                 self.start(np.float64)
         finally:
             self._closed = True
