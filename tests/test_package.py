@@ -29,6 +29,7 @@ FLOW = [
     "windows",
     "kinematics",
     "summary",
+    "torch",
     "view",
     "dataset",
     "npz",
