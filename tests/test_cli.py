@@ -153,11 +153,11 @@ def test_info_tells_what_xarray_tells(dataset: Path, capsys: pytest.CaptureFixtu
 
 def test_info_for_people(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["info", str(dataset)]) == 0
-    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert rows["worlds"] == "48"
-    assert rows["frames"] == "40 at 25 fps, playback speed 1"
-    assert rows["time"] == "0.02 to 1.58 s, timestep 0.004 s"
-    assert rows["model"].startswith("embedded as XML and MJB")
+    rows = dict(line.split("  ", maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    rows = {name: value.strip() for name, value in rows.items()}
+    assert rows["worlds × frames"] == "48 × 40"
+    assert rows["model"].startswith("XML and MJB embedded")
+    assert rows["state"] == "complete; flytraj validate reads and checks everything"
 
 
 def test_render_into_one_grid(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ __all__ = ["as_table", "summarize"]
 
 
 def summarize(ds: Any) -> dict[str, Any]:
-    """What people ask first of a dataset, without reading its state.
+    """What people ask first of a dataset, for scripts, without reading its state.
 
     Args:
         ds: A dataset as `open_dataset` gives it.
@@ -56,40 +56,17 @@ def summarize(ds: Any) -> dict[str, Any]:
     }
 
 
-def as_table(summary: dict[str, Any]) -> str:
-    """The same for people."""
-    s = summary
-    fields = [
-        f"{name} {'x'.join(map(str, field['shape'])) or 'scalar'} {field['dtype']}"
-        for name, field in s["fields"].items()
-    ]
-    embedded = " and ".join(part.upper() for part in s["model"]["embedded"])
-    values = s["bytes_of_values"] / 1e6
-    size = f"{values:.1f} MB of values, compression {s['compression']}"
-    if s["bytes_on_disk"]:
-        ratio = s["bytes_of_values"] / s["bytes_on_disk"]
-        size = f"{s['bytes_on_disk'] / 1e6:.1f} MB on disk for {size} (ratio {ratio:.2f})"
-    versions = ", ".join(f"{name} {version}" for name, version in s["versions"].items())
-    if s["being_written"]:
+def as_table(ds: Any, facts: dict[str, Any]) -> str:
+    """What `ds.traj.summary()` says, and the state the dataset is in."""
+    from flytraj.summary import Summary
+
+    if facts["being_written"]:
         state = "being recorded now"
-    elif s["recoverable_frames"]:
-        state = f"{s['recoverable_frames']} more frames can be recovered: flytraj repair {s['path']}"
+    elif facts["recoverable_frames"]:
+        state = f"{facts['recoverable_frames']} more frames can be recovered: flytraj repair {facts['path']}"
     else:
         state = "complete; flytraj validate reads and checks everything"
-    rows = {
-        "dataset": s["path"],
-        "worlds": s["worlds"],
-        "frames": f"{s['frames']} at {s['output_fps']:g} fps, playback speed {s['playback_speed']:g}",
-        "time": f"{s['first_second']:g} to {s['last_second']:g} s, timestep {s['timestep']:g} s",
-        "episodes": s["episodes"],
-        "fields": ", ".join(fields),
-        "model": f"{'embedded as ' + embedded if embedded else 'not embedded'}, "
-        f"fingerprint {s['model']['fingerprint'][:12]}",
-        "size": size,
-        "created": f"{s['created']} by {versions}",
-        "state": state,
-    }
-    return "\n".join(f"{name:9} {value}" for name, value in rows.items())
+    return str(Summary((*ds.traj.summary().rows, ("state", state))))
 
 
 def _bytes_on_disk(folder: Any) -> int:

@@ -43,5 +43,6 @@ def info(path: DatasetPath, as_json: Json = False) -> None:
     from flytraj.cli.info import as_table, summarize
     from flytraj.dataset import open_dataset
 
-    summary = summarize(open_dataset(path))
-    typer.echo(json.dumps(summary, indent=2) if as_json else as_table(summary))
+    ds = open_dataset(path)
+    facts = summarize(ds)
+    typer.echo(json.dumps(facts, indent=2) if as_json else as_table(ds, facts))
