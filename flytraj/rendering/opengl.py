@@ -67,7 +67,7 @@ class OpenGLRenderer:
         except Exception as error:
             raise RenderError(f"No OpenGL context through {platform}: {error}.") from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._mjr)
-        if width > self._mjr.offWidth or height > self._mjr.offHeight:
+        if (width, height) != (self._mjr.offWidth, self._mjr.offHeight):
             mujoco.mjr_resizeOffscreen(width, height, self._mjr)
         self._mjr.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
 
