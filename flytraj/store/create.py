@@ -107,11 +107,7 @@ class Claim:
         embedding: Embedding,
         source: str,
     ) -> Description:
-        """Make the dataset, without frames.
-
-        Whatever interrupts it, the next claim finds the old dataset whole, the new one whole, or a mark that
-        says that what lies there is neither.
-        """
+        """Describe a new dataset and make it, without frames."""
         labels = _labels(embedding.mj_model, schema)
         blobs = embedding.blobs()
         description = Description.create(
@@ -125,6 +121,21 @@ class Claim:
             labels={dim: len(names) for dim, names in labels.items()},
             blobs={name: len(data) for name, data in blobs.items()},
         )
+        self.make(description, worlds, blobs, labels)
+        return description
+
+    def make(
+        self,
+        description: Description,
+        worlds: NDArray[np.int64],
+        blobs: Mapping[str, NDArray[np.uint8]],
+        labels: Mapping[str, list[str]],
+    ) -> None:
+        """Make the dataset that is described, without frames.
+
+        Whatever interrupts it, the next claim finds the old dataset whole, the new one whole, or a mark that
+        says that what lies there is neither.
+        """
         if self.engine.folder is not None:
             self.engine.replace(_CREATING, b"")
         try:
@@ -138,7 +149,6 @@ class Claim:
             raise
         if self.engine.folder is not None:
             self.engine.delete([_CREATING])
-        return description
 
     def _clear(self) -> None:
         """Remove everything: the root first, the mark last."""
