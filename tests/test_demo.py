@@ -135,6 +135,17 @@ def test_the_worlds_picked_are_what_their_stories_say() -> None:
     }
 
 
+def test_a_dull_run_gets_no_made_up_stories() -> None:
+    qpos = np.stack([_walk([1, 1, 1], step) for step in (0.1, 0.2, 0.3, 0.4, 0.5)])
+    variables = {"qpos": (("world", "frame", "nq"), qpos), "episode": (("world", "frame"), np.zeros((5, 3)))}
+    assert pick_worlds(xr.Dataset(variables, {"world": range(5)})) == {
+        4: "walked farthest after its lure: 1.0 m",
+        3: "walked 0.8 m",
+        2: "walked 0.6 m",
+        1: "walked 0.4 m",
+    }
+
+
 def test_nothing_is_said_to_be_left_where_nothing_is(tmp_path: Path) -> None:
     assert what_is_left(tmp_path) == "Nothing was recorded."
 

@@ -74,8 +74,23 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"flytraj: {message}", file=sys.stderr)
 
 
+class _Once(logging.Filter):
+    """Lets each message pass once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_new = record.getMessage() not in self._seen
+        self._seen.add(record.getMessage())
+        return is_new
+
+
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    logging.basicConfig(format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.addFilter(_Once())
+    logging.basicConfig(format="%(message)s", handlers=[handler])
     logging.getLogger("flytraj").setLevel(logging.INFO)
     sys.exit(run(sys.argv[1:]))

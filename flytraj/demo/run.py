@@ -18,6 +18,7 @@ __all__ = ["pick_worlds", "record_demo", "run_demo", "what_is_left"]
 _OUTPUT_FPS = 25
 _CAMERA_RES = (300, 400)
 _ON_ITS_FEET = 0.7
+_PICKED = 4
 
 
 def run_demo(
@@ -70,7 +71,7 @@ def run_demo(
         render_videos(model, view, "side", video, camera_res=_CAMERA_RES, grid="auto")
         moments = np.linspace(0, view.sizes["frame"] - 1, 4).round().astype(int).tolist()
         contact_sheet(model, view, "side", sheet, moments=moments, camera_res=_CAMERA_RES)
-    say(_what_next(path, video, sheet, list(picked)))
+    say(_what_next(path, video, sheet, list(picked), seconds))
 
 
 def record_demo(path: Path, *, n_worlds: int, seconds: float, overwrite: bool = False) -> None:
@@ -133,20 +134,24 @@ def pick_worlds(ds: Any) -> dict[int, str]:
     got_up = (on_its_feet & (last_fall >= run_start)).sum(axis=1)
     on_its_back = (upright < 0).mean(axis=1)
     stories = [
-        (walked, "walked farthest after its lure: {:.1f} m"),
-        (on_its_back, "lay on its back for {:.0%} of the time"),
-        (got_up / _OUTPUT_FPS, "fell, got up, and stayed on its feet for {:.1f} s"),
-        (episode[:, -1] + 1, "was started {} times"),
+        (walked, 0, "walked farthest after its lure: {:.1f} m"),
+        (on_its_back, 0, "lay on its back for {:.0%} of the time"),
+        (got_up / _OUTPUT_FPS, 0, "fell, got up, and stayed on its feet for {:.1f} s"),
+        (episode[:, -1] + 1, 1, "was started {} times"),
+        *((walked, -1, "walked {:.1f} m") for _ in range(_PICKED)),
     ]
     picked: dict[int, str] = {}
-    for score, story in stories:
-        row = next(i for i in np.argsort(-score) if int(ds["world"].values[i]) not in picked)
-        picked[int(ds["world"].values[row])] = story.format(score[row])
+    worlds = ds["world"].values.tolist()
+    for score, least, story in stories:
+        row = next((i for i in np.argsort(-score, kind="stable") if worlds[i] not in picked), None)
+        if len(picked) < _PICKED and row is not None and score[row] > least:
+            picked[worlds[row]] = story.format(score[row])
     return picked
 
 
-def _what_next(path: Path, video: Path, sheet: Path, worlds: list[int]) -> str:
+def _what_next(path: Path, video: Path, sheet: Path, worlds: list[int], seconds: float) -> str:
     a, b = worlds[:2]
+    start, stop = round(seconds / 6, 1), round(seconds / 2, 1)
     return f"""
 The dataset  {path}
 A video      {video}
@@ -157,10 +162,10 @@ Try next, in Python:
     import flytraj as ft
     ds = ft.open_dataset("{path}")
     print(ds.traj.episodes())
-    view = ds.sel(world=[{a}, {b}], time=slice(1, 2))
+    view = ds.sel(world=[{a}, {b}], time=slice({start}, {stop}))
     ft.render_videos(view.traj.model(), view, "above", "{path.parent / "above.mp4"}", grid="auto")
 
 or in the shell:
 
     flytraj info {path}
-    flytraj render {path} -o {path.parent / "more.mp4"} --world {a},{b} --time 1:3 --camera above"""
+    flytraj render {path} -o {path.parent / "more.mp4"} --world {a},{b} --time {start}:{stop} --camera above"""
