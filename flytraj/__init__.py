@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flytraj.rendering import resolve_camera_ids as resolve_camera_ids
     from flytraj.rendering import save_trajectory_videos as save_trajectory_videos
     from flytraj.rendering import update_render_geometry as update_render_geometry
+    from flytraj.store.repack import repack as repack
     from flytraj.trajectory import RecordedTrajectory as RecordedTrajectory
     from flytraj.trajectory import as_trajectory_list as as_trajectory_list
     from flytraj.trajectory import check_trajectories_match_model as check_trajectories_match_model
@@ -47,6 +48,7 @@ _HOMES = {
     "iter_frames": "rendering",
     "open_dataset": "dataset",
     "render_trajectories": "rendering",
+    "repack": "store.repack",
     "render_videos": "rendering",
     "resolve_camera_ids": "rendering",
     "save_trajectory_videos": "rendering",

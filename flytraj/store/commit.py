@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from flytraj.store.description import ROOT, Description
 from flytraj.store.engine import Engine, Part, chunk_keys
 
-__all__ = ["clear_tail", "commit", "frame_chunks", "read_frames", "write_frames"]
+__all__ = [
+    "clear_tail",
+    "commit",
+    "frame_chunks",
+    "read_frames",
+    "time_part",
+    "to_json",
+    "whole_block",
+    "write_frames",
+]
 
 
 def write_frames(
@@ -50,8 +59,13 @@ def commit(engine: Engine, description: Description) -> Description:
     engine.replace(ROOT, description.to_json())
     for name, document in description.arrays.items():
         if "frame" in document["dimension_names"]:
-            engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
+            engine.replace(f"{name}/{ROOT}", to_json(document), durable=False)
     return description
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """An array's or group's own document."""
+    return json.dumps(document, indent=1).encode()
 
 
 def read_frames(
@@ -76,7 +90,7 @@ def clear_tail(engine: Engine, description: Description) -> None:
         times, arrays = read_frames(engine, description, first, description.n_frames)
         engine.write(_parts(engine, description, first, times, arrays))
     elif first % description.layout.time_chunk:
-        engine.write([_time_part(engine, description, first, np.empty(0))])
+        engine.write([time_part(engine, description, first, np.empty(0))])
 
 
 def frame_chunks(name: str, document: Mapping[str, Any], frames: range) -> Iterator[str]:
@@ -102,12 +116,12 @@ def _parts(
     for name, values in arrays.items():
         if values.size:
             start = (0, first_frame) + (0,) * (values.ndim - 2)
-            whole = _whole_block(values, description.layout.block_frames)
+            whole = whole_block(values, description.layout.block_frames)
             yield Part(name, description.documents[name], start, whole)
-    yield _time_part(engine, description, first_frame, times)
+    yield time_part(engine, description, first_frame, times)
 
 
-def _whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
+def whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
     """The values with the rest of the block's frames filled, so that a shard never holds an older run's."""
     if values.shape[1] == block_frames:
         return values
@@ -116,9 +130,7 @@ def _whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
     return whole
 
 
-def _time_part(
-    engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
-) -> Part:
+def time_part(engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]) -> Part:
     """The chunk of `time` that a block falls in, whole: what it held, and the block's times."""
     document = description.documents["time"]
     size = description.layout.time_chunk
