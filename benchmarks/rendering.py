@@ -184,9 +184,12 @@ def _speed(folder: str, peer: str | None, sizes: list[list[int]], n_worlds: int,
     """Frames per second of each way, for each size of picture."""
     results = []
     for camera_res in sizes:
-        common: dict[str, Any] = dict(
-            folder=folder, camera_res=camera_res, n_worlds=n_worlds, n_frames=n_frames
-        )
+        common: dict[str, Any] = {
+            "folder": folder,
+            "camera_res": camera_res,
+            "n_worlds": n_worlds,
+            "n_frames": n_frames,
+        }
         print(f"\n{n_worlds} worlds of {n_frames} frames at {camera_res[0]} x {camera_res[1]}\n")
         print(
             "| what | frames/s | × flygym | pixels | peak MB, all processes |\n| --- | --- | --- | --- | --- |"
@@ -214,7 +217,12 @@ def _memory(folder: str, counts: list[int]) -> list[Any]:
     for workers in (1, 2):
         for n_frames in counts:
             options: dict[str, Any] = {"backend": "opengl", "quality": "draft", "workers": workers}
-            common: dict[str, Any] = dict(folder=folder, camera_res=[240, 320], n_worlds=1, n_frames=n_frames)
+            common: dict[str, Any] = {
+                "folder": folder,
+                "camera_res": [240, 320],
+                "n_worlds": 1,
+                "n_frames": n_frames,
+            }
             measured = run_fresh("rendering:flytraj", **common, **options)
             print(f"{n_frames} frames, {workers} process(es): peak {measured['peak_mb']:.0f} MB", flush=True)
             results.append({"what": "memory", **common, **options, **measured})

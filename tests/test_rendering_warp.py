@@ -184,7 +184,8 @@ def test_physics_that_warp_lacks_is_no_matter() -> None:
 def test_a_feature_that_cannot_be_taken_is_named() -> None:
     model = mujoco.MjModel.from_xml_string(
         """<mujoco><worldbody><body name="block">
-        <flexcomp name="soft" type="grid" count="3 3 3" spacing=".1 .1 .1" dim="3" dof="quadratic"/>
+        <flexcomp name="soft" type="grid" count="3 3 3" spacing=".1 .1 .1" dim="3" dof="quadratic">
+            <contact selfcollide="none"/></flexcomp>
         </body></worldbody></mujoco>"""
     )
     with pytest.raises(RenderError, match=r"Quadratic flex.*backend=\"opengl\""):
