@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from flytraj.rendering import save_trajectory_videos as save_trajectory_videos
     from flytraj.rendering import update_render_geometry as update_render_geometry
     from flytraj.store.repack import repack as repack
+    from flytraj.store.repair import repair as repair
+    from flytraj.store.validate import validate as validate
     from flytraj.trajectory import RecordedTrajectory as RecordedTrajectory
     from flytraj.trajectory import as_trajectory_list as as_trajectory_list
     from flytraj.trajectory import check_trajectories_match_model as check_trajectories_match_model
@@ -49,10 +51,12 @@ _HOMES = {
     "open_dataset": "dataset",
     "render_trajectories": "rendering",
     "repack": "store.repack",
+    "repair": "store.repair",
     "render_videos": "rendering",
     "resolve_camera_ids": "rendering",
     "save_trajectory_videos": "rendering",
     "update_render_geometry": "rendering",
+    "validate": "store.validate",
     "write_dataset": "arrays",
 }
 

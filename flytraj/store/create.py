@@ -23,7 +23,7 @@ from flytraj.errors import (
 )
 from flytraj.model import dim_labels, fingerprint, kinematic_layout, pack_model, pack_spec
 from flytraj.schema import Schema
-from flytraj.store.commit import commit
+from flytraj.store.commit import commit, to_json
 from flytraj.store.description import ROOT, Description, group_document
 from flytraj.store.engine import Engine, Part, open_engine
 from flytraj.store.folder_engine import SCRATCH
@@ -164,9 +164,9 @@ class Claim:
         blobs: Mapping[str, NDArray[np.uint8]],
         labels: Mapping[str, list[str]],
     ) -> None:
-        self.engine.replace(f"model/{ROOT}", json.dumps(group_document()).encode(), durable=False)
+        self.engine.replace(f"model/{ROOT}", to_json(group_document()), durable=False)
         for name, document in description.arrays.items():
-            self.engine.replace(f"{name}/{ROOT}", json.dumps(document, indent=1).encode(), durable=False)
+            self.engine.replace(f"{name}/{ROOT}", to_json(document), durable=False)
         static: dict[str, NDArray[Any]] = {
             "world": worlds,
             **{f"model/{name}": data for name, data in blobs.items()},

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flytraj.errors import WriteError
+from flytraj.errors import InvalidArgumentError, WriteError
 
 __all__ = ["Engine", "Index", "Part", "chunk_keys", "open_engine", "touched_keys"]
 
@@ -116,6 +116,9 @@ def open_engine(store: Any, *, create: bool = False) -> Engine:
 
     if create and getattr(store, "read_only", False):
         raise WriteError(f"{store} was opened read-only: open it for writing.")
+    if create and not getattr(store, "supports_deletes", True):
+        # A ZIP archive: nothing in it can be replaced, and without its end, written last, all of it is lost.
+        raise InvalidArgumentError(f"{store} cannot be recorded into: record to a folder, and pack that.")
     folder = local_root(store)
     if folder is None:
         return ZarrEngine(store)

@@ -19,6 +19,7 @@ __all__ = [
     "Recovery",
     "aside_folder",
     "find_recoverable",
+    "find_untrusted",
     "recover",
     "warn_set_aside",
 ]
@@ -62,11 +63,11 @@ def recover(engine: Engine, description: Description) -> Recovery:
         if header is not None and _goes_on(header, description):
             description = _commit_block(engine, description, path, header)
     set_aside = []
+    aside = engine.folder / aside_folder()
     for path, header in files:
         if header is not None and _holds_more(header, description):
-            folder = engine.folder / aside_folder()
-            folder.mkdir(parents=True, exist_ok=True)
-            set_aside.append(path.rename(_free_name(folder / path.name)))
+            aside.mkdir(exist_ok=True)
+            set_aside.append(path.rename(aside / path.name))
         else:
             path.unlink()
     if files:
@@ -85,6 +86,18 @@ def find_recoverable(engine: Engine, description: Description) -> int:
     return n_frames - description.n_frames
 
 
+def find_untrusted(engine: Engine, description: Description) -> list[Path]:
+    """Block files that `recover` would set aside."""
+    if engine.folder is None:
+        return []
+    recovered = description.with_frames(description.n_frames + find_recoverable(engine, description))
+    return [
+        path
+        for path, header in _block_files(engine.folder, description)
+        if header is not None and _holds_more(header, recovered)
+    ]
+
+
 def warn_set_aside(recovery: Recovery) -> None:
     """Say which block files were set aside, if any."""
     for path in recovery.set_aside:
@@ -99,7 +112,7 @@ def warn_set_aside(recovery: Recovery) -> None:
 
 def aside_folder() -> str:
     """Name, in a dataset's folder, for what is taken out of the dataset now."""
-    return f"{SCRATCH}/aside-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    return f"{SCRATCH}/aside-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}"
 
 
 def _commit_block(engine: Engine, description: Description, path: Path, header: BlockHeader) -> Description:
@@ -133,11 +146,3 @@ def _holds_more(header: BlockHeader, description: Description) -> bool:
         return header.n_frames != 0
     last = header.index * description.layout.block_frames + header.n_frames
     return header.n_frames > 0 and last > description.n_frames
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while path.exists():
-        path = path.with_name(f"{path.name}-{number}")
-        number += 1
-    return path
