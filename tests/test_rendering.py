@@ -242,6 +242,8 @@ def test_wrong_arguments_are_refused_before_anything_is_rendered(model: mujoco.M
         (InvalidArgumentError, "found int", {"trajectories": [1]}),
         (InvalidArgumentError, "found str", {"trajectories": "a.npz"}),
         (InvalidArgumentError, "camera_res", {"camera_res": (0, 10)}),
+        (InvalidArgumentError, "camera_res", {"camera_res": 240}),
+        (InvalidArgumentError, "camera_res", {"camera_res": (240, 320.0)}),
         (InvalidArgumentError, "mode must be one of rgb, depth", {"mode": "normals"}),
         (InvalidArgumentError, "quality must be one of", {"quality": "good"}),
         (InvalidArgumentError, "backend must be auto", {"backend": "vulkan"}),

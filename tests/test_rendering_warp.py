@@ -204,6 +204,7 @@ def test_cube_maps_give_way_to_their_colour() -> None:
     assert prepared.nq == model.nq
     assert prepare_for_batch_rendering(spec) is False
     assert prepare_for_batch_rendering(tiny_model()) is False
+    assert prepare_for_batch_rendering(mesh_model()) is False
     frames = [
         render_trajectories_gpu(m, still(model), "front", camera_res=RES)[0]["front"]
         for m in (model, prepared)

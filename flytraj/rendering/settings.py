@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -48,11 +49,15 @@ class Settings:
     option: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        height, width = self.camera_res
+        try:
+            height, width = map(operator.index, self.camera_res)
+        except (TypeError, ValueError):
+            height = width = 0
         if height < 1 or width < 1 or height * width > _MOST_PIXELS:
             raise InvalidArgumentError(
-                f"camera_res must be (height, width) in pixels, found {self.camera_res}."
+                f"camera_res must be (height, width) in pixels, found {self.camera_res!r}."
             )
+        object.__setattr__(self, "camera_res", (height, width))
         for name, allowed in (("mode", get_args(Mode)), ("quality", get_args(Quality))):
             if getattr(self, name) not in allowed:
                 raise InvalidArgumentError(

@@ -35,6 +35,15 @@ _CAMERA_FIELDS = (
     *("rgb_data", "rgb_adr", "render_rgb", "depth_data", "depth_adr", "render_depth"),
     *("seg_data", "seg_adr", "render_seg"),
 )
+_PHYSICS_OPTIONS = [
+    "integrator",
+    "solver",
+    "cone",
+    "jacobian",
+    "disableflags",
+    "enableflags",
+    "noslip_iterations",
+]
 
 
 @wp.kernel  # type: ignore[untyped-decorator]
@@ -266,11 +275,19 @@ def _cube_mapped(mj_model: mujoco.MjModel) -> dict[int, NDArray[np.float64]]:
     for material in range(mj_model.nmat):
         texture = mj_model.mat_texid[material, int(mujoco.mjtTextureRole.mjTEXROLE_RGB)]
         if texture >= 0 and mj_model.tex_type[texture] != mujoco.mjtTexture.mjTEXTURE_2D:
-            start, channels = mj_model.tex_adr[texture], mj_model.tex_nchannel[texture]
-            size = mj_model.tex_height[texture] * mj_model.tex_width[texture] * channels
-            pixels = mj_model.tex_data[start : start + size].reshape(-1, channels)
-            result[material] = pixels.mean(axis=0)[:3] / 255
+            result[material] = _pixels(mj_model, texture).mean(axis=0)[:3] / 255
     return result
+
+
+def _pixels(mj_model: mujoco.MjModel, texture: int) -> NDArray[np.uint8]:
+    """Pixels of a texture: `(n_pixels, n_channels)`."""
+    start, channels = mj_model.tex_adr[texture], mj_model.tex_nchannel[texture]
+    if start < 0:  # the texture stays in its file
+        loaded: NDArray[np.uint8] = mujoco.mj_loadTexture(mj_model, texture)[0]
+        return loaded.reshape(-1, loaded.shape[-1])
+    size = mj_model.tex_height[texture] * mj_model.tex_width[texture] * channels
+    inside: NDArray[np.uint8] = mj_model.tex_data[start : start + size]
+    return inside.reshape(-1, channels)
 
 
 def _without_physics(mj_model: mujoco.MjModel) -> mujoco.MjModel:
@@ -281,15 +298,7 @@ def _without_physics(mj_model: mujoco.MjModel) -> mujoco.MjModel:
         mj_model.mat_texid[material] = -1
         mj_model.mat_rgba[material, :3] *= color
     default = mujoco.MjSpec().compile().opt
-    for name in (
-        "integrator",
-        "solver",
-        "cone",
-        "jacobian",
-        "disableflags",
-        "enableflags",
-        "noslip_iterations",
-    ):
+    for name in _PHYSICS_OPTIONS:
         setattr(mj_model.opt, name, getattr(default, name))
     for name in ("body_plugin", "actuator_plugin", "sensor_plugin"):
         getattr(mj_model, name)[:] = -1
