@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, Part, chunk_keys
+from flytraj.store.engine import Engine, Part, Writing, chunk_keys
 
 __all__ = [
+    "begin_frames",
     "clear_tail",
     "commit",
+    "commit_frames",
     "frame_chunks",
     "read_frames",
     "time_part",
@@ -47,7 +49,25 @@ def write_frames(
     Returns:
         The dataset as it is now committed.
     """
-    engine.write(_parts(engine, description, first_frame, times, arrays))
+    begin_frames(engine, description, first_frame, arrays).wait()
+    return commit_frames(engine, description, first_frame, times)
+
+
+def begin_frames(
+    engine: Engine, description: Description, first_frame: int, arrays: Mapping[str, NDArray[Any]]
+) -> Writing:
+    """Begin to write the shards of a block: what they held, the frames given, and fill.
+
+    Blocks may be on their way side by side: each has shards of its own.
+    """
+    return engine.begin_write(_shards(description, first_frame, arrays))
+
+
+def commit_frames(
+    engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
+) -> Description:
+    """Commit frames of a block whose shards are durable."""
+    engine.write([time_part(engine, description, first_frame, times)])
     return commit(engine, description.with_frames(first_frame + len(times)))
 
 
@@ -88,7 +108,8 @@ def clear_tail(engine: Engine, description: Description) -> None:
     first = description.n_frames // block_frames * block_frames
     if first < description.n_frames:
         times, arrays = read_frames(engine, description, first, description.n_frames)
-        engine.write(_parts(engine, description, first, times, arrays))
+        begin_frames(engine, description, first, arrays).wait()
+        engine.write([time_part(engine, description, first, times)])
     elif first % description.layout.time_chunk:
         engine.write([time_part(engine, description, first, np.empty(0))])
 
@@ -105,20 +126,12 @@ def frame_chunks(name: str, document: Mapping[str, Any], frames: range) -> Itera
     return chunk_keys(name, document, places)
 
 
-def _parts(
-    engine: Engine,
-    description: Description,
-    first_frame: int,
-    times: NDArray[np.float64],
-    arrays: Mapping[str, NDArray[Any]],
-) -> Iterator[Part]:
-    """Whole shards of one block: what they held, the frames given, and fill."""
+def _shards(description: Description, first_frame: int, arrays: Mapping[str, NDArray[Any]]) -> Iterator[Part]:
     for name, values in arrays.items():
         if values.size:
             start = (0, first_frame) + (0,) * (values.ndim - 2)
             whole = whole_block(values, description.layout.block_frames)
             yield Part(name, description.documents[name], start, whole)
-    yield time_part(engine, description, first_frame, times)
 
 
 def whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError, WriteError
 
-__all__ = ["Engine", "Index", "Part", "chunk_keys", "open_engine", "touched_keys"]
+__all__ = ["Engine", "Index", "Part", "Writing", "chunk_keys", "open_engine", "touched_keys"]
 
 Index = tuple[slice | NDArray[np.int64], ...]
 """One slice or array of integers a dim, taken along each on its own (NumPy's `np.ix_`)."""
@@ -44,6 +44,23 @@ class Part:
         )
 
 
+class Writing(Protocol):
+    """Shards on their way to a store."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all are durable.
+
+        Args:
+            timeout: Most seconds to wait; None waits to the end.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            WriteError: It has ended and failed.
+        """
+
+
 class Engine(Protocol):
     """A place that holds one dataset.
 
@@ -57,6 +74,9 @@ class Engine(Protocol):
 
     def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Put bytes under a key: a reader sees the old or the new ones, whole."""
+
+    def begin_write(self, parts: Iterable[Part]) -> Writing:
+        """Begin to write shards, from values that stay as they are until it ends; each is replaced whole."""
 
     def write(self, parts: Iterable[Part]) -> None:
         """Write shards; each is replaced whole, and all are durable on return."""

@@ -24,7 +24,7 @@ from flytraj.errors import (
     FlytrajError,
     WriteError,
 )
-from flytraj.store.engine import Index, Part, touched_keys
+from flytraj.store.engine import Index, Part, Writing, touched_keys
 from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
 from flytraj.store.zarr_engine import ZarrEngine, local_store
 
@@ -41,6 +41,27 @@ _LOCK_PATIENCE = 0.25
 def is_unfinished(key: str) -> bool:
     """Whether a file is one that was being written, under a name of its own, when its writer died."""
     return key.endswith(_UNFINISHED)
+
+
+class _FolderWriting:
+    """Shards that TensorStore is writing."""
+
+    def __init__(self, root: Path, futures: list[Any]) -> None:
+        self._root = root
+        self._futures = futures
+
+    def wait(self, timeout: float | None = None) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for future in self._futures:
+            try:
+                future.exception(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                return False
+        # All have ended before the first failure is raised.
+        with _as_write_error(self._root):
+            for future in self._futures:
+                future.result()
+        return True
 
 
 class FolderEngine:
@@ -91,19 +112,18 @@ class FolderEngine:
             if durable:
                 _sync(path.parent)
 
-    def write(self, parts: Iterable[Part]) -> None:
+    def begin_write(self, parts: Iterable[Part]) -> Writing:
         with _as_write_error(self._root):
-            if _was_forked():
+            return _FolderWriting(
+                self._root, [self._open(p.name, p.document)[p.box].write(p.values) for p in parts]
+            )
+
+    def write(self, parts: Iterable[Part]) -> None:
+        if _was_forked():
+            with _as_write_error(self._root):
                 self._write_in_child(list(parts))
-                return
-            pending = []
-            for part in parts:
-                array = self._open(part.name, part.document)
-                pending.append(array[part.box].write(part.values))
-            # All have ended before the first failure is raised.
-            for failure in [future.exception() for future in pending]:
-                if failure is not None:
-                    raise failure
+        else:
+            self.begin_write(parts).wait()
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
         if _was_forked():

@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,23 @@ from numpy.typing import NDArray
 
 from flytraj.block import Block
 from flytraj.errors import RecorderClosedError, WriteError
-from flytraj.store.commit import clear_tail, commit, frame_chunks, read_frames, write_frames
+from flytraj.store.commit import (
+    begin_frames,
+    clear_tail,
+    commit,
+    commit_frames,
+    frame_chunks,
+    read_frames,
+    write_frames,
+)
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine
+from flytraj.store.engine import Engine, Writing
 from flytraj.store.folder_engine import SCRATCH
 
 __all__ = ["DatasetWriter", "WriterStats"]
 
 N_BLOCKS = 3
+_LOOK_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class DatasetWriter:
         self._last_commit = 0.0
         self._owner = os.getpid()
         self._closed = False
+        self._begun: deque[Writing] = deque()
         self._ring = [self._new_block(number) for number in range(N_BLOCKS)]
         self._work: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._progress: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -270,6 +281,10 @@ class DatasetWriter:
         return job
 
     def _fail(self, error: BaseException) -> None:
+        for writing in self._begun:
+            with contextlib.suppress(Exception):
+                writing.wait()
+        self._begun.clear()
         # What a reader finds is what is committed: the root may have been replaced before something failed.
         with contextlib.suppress(Exception):
             self._description = Description.from_json(self._engine.read(ROOT) or b"", str(self._engine))
@@ -278,11 +293,26 @@ class DatasetWriter:
         self._progress.put(None)
 
     def _commit_handed(self) -> None:
+        """Commit in order; meanwhile the shards of blocks handed over later are on their way already."""
         while self._written < self._handed:
+            self._begin_handed()
+            writing = self._begun[0]
+            while not writing.wait(_LOOK_SECONDS):
+                self._begin_handed()
             block = self._ring[self._written % N_BLOCKS]
-            self._commit(block, block.capacity)
+            self._description = commit_frames(
+                self._engine, self._description, block.first_frame, block.time[:]
+            )
+            self._last_commit = time.time()
+            self._begun.popleft()
             self._written += 1
             self._progress.put(None)
+
+    def _begin_handed(self) -> None:
+        while self._written + len(self._begun) < self._handed:
+            block = self._ring[(self._written + len(self._begun)) % N_BLOCKS]
+            arrays = {name: array.swapaxes(0, 1) for name, array in block.arrays.items()}
+            self._begun.append(begin_frames(self._engine, self._description, block.first_frame, arrays))
 
     def _commit_all(self) -> None:
         self._commit_handed()

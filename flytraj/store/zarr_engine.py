@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import Store
+from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.array_spec import ArrayConfigParams
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, StorePath
 
 from flytraj.errors import CorruptDatasetError, DatasetNotFoundError, InvalidArgumentError, WriteError
-from flytraj.store.engine import Index, Part, touched_keys
+from flytraj.store.engine import Index, Part, Writing, touched_keys
 
 __all__ = ["ZarrEngine", "local_root", "local_store"]
 
@@ -38,6 +38,14 @@ def local_root(store: Any) -> Path | None:
     raise InvalidArgumentError(
         f"A store is a path, a URL or a Zarr store; found {type(store).__module__}.{type(store).__name__}."
     )
+
+
+class _Written:
+    """Shards that were written when they were begun."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        return True
 
 
 class ZarrEngine:
@@ -65,6 +73,10 @@ class ZarrEngine:
         del durable
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         self._write(self._store.set(key, buffer))
+
+    def begin_write(self, parts: Iterable[Part]) -> Writing:
+        self.write(parts)
+        return _Written()
 
     def write(self, parts: Iterable[Part]) -> None:
         for part in parts:
@@ -108,13 +120,14 @@ class ZarrEngine:
         fill = document["fill_value"]
         if not (np.isnan(values) if fill == "NaN" else values == fill).any():
             return
-        keys = list(touched_keys(name, document, index))
+        keys, prototype = list(touched_keys(name, document, index)), default_buffer_prototype()
 
-        async def present() -> list[bool]:
-            return await asyncio.gather(*(self._store.exists(key) for key in keys))
+        async def first_bytes() -> list[Buffer | None]:
+            byte = RangeByteRequest(0, 1)
+            return await asyncio.gather(*(self._store.get(key, prototype, byte) for key in keys))
 
-        for key, is_present in zip(keys, sync(present()), strict=True):
-            if not is_present:
+        for key, byte in zip(keys, sync(first_bytes()), strict=True):
+            if byte is None or not len(byte):
                 raise CorruptDatasetError(f"Array {name!r} of {self} cannot be read: {key} is missing.")
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
@@ -129,6 +142,7 @@ class ZarrEngine:
 
     def all_keys(self) -> Iterator[str]:
         async def collect() -> list[str]:
+            await StorePath.open(self._store, "", None)
             return [key async for key in self._store.list()]
 
         yield from sync(collect())
