@@ -220,6 +220,38 @@ def test_export_and_import_give_the_same_back(dataset: Path, tmp_path: Path) -> 
     np.testing.assert_array_equal(again["mocap_quat"], original["mocap_quat"])
 
 
+def test_validate_finds_nothing_wrong(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", str(dataset)]) == 0
+    assert "48 worlds, 40 frames" in capsys.readouterr().out
+    assert run(["validate", str(dataset), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is True
+    assert (told["n_worlds"], told["n_frames"], told["problems"]) == (48, 40, [])
+
+
+def test_validate_and_repair_a_damaged_dataset(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _torn_copy(dataset, tmp_path / "torn")
+    assert run(["validate", str(path), "--json"]) == 4
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert {problem["array"] for problem in told["problems"]} == {"qpos"}
+    assert run(["repair", str(path)]) == 0
+    assert "0 frames" in capsys.readouterr().out
+    assert run(["validate", str(path)]) == 0
+
+
+def test_repack_within_a_precision(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = tmp_path / "small.zarr"
+    words = [dataset, small, "--precision", "1e-4", "--dtype", "float32", "--layout", "by-time"]
+    assert run(["repack", *map(str, words)]) == 0
+    assert capsys.readouterr().out.strip() == str(small)
+    original, packed = ft.open_dataset(dataset)["qpos"], ft.open_dataset(small)["qpos"]
+    assert packed.dtype == np.float32
+    assert 0 < np.abs(packed.values - original.values).max() <= 1e-4
+
+
 def test_wrong_uses_get_one_sentence_and_their_code(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,12 +263,11 @@ def test_wrong_uses_get_one_sentence_and_their_code(
     (tmp_path / "folder").mkdir()
     (tmp_path / "text.npz").write_text("no archive")
     ft.RecordedTrajectory(np.zeros(1), np.zeros((1, 1)), 25, 1.0).save(tmp_path / "good.npz")
-    newer, headless, torn = (_copy_of(dataset, tmp_path / name) for name in ("newer", "headless", "torn"))
+    newer, headless = (_copy_of(dataset, tmp_path / name) for name in ("newer", "headless"))
     root = (newer / "zarr.json").read_text()
     (newer / "zarr.json").write_text(root.replace('"format": 1', '"format": 99'))
     (headless / "zarr.json").unlink()
-    for shard in (torn / "qpos").glob("c.*"):
-        shard.write_bytes(shard.read_bytes()[:1000])
+    torn = _torn_copy(dataset, tmp_path / "torn")
     render = ("render", dataset, "-o", out)
     cases: list[tuple[int, str, tuple[object, ...]]] = [
         (3, "no dataset at", ("info", tmp_path / "missing")),
@@ -258,6 +289,10 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (2, "recorded with another model", (*render, "--world", "0", "--model", other)),
         (2, "cannot load the model", (*render, "--world", "0", "--model", broken)),
         (3, "No model file", (*render, "--world", "0", "--model", tmp_path / "none.xml")),
+        (3, "has format 99", ("validate", newer)),
+        (3, "no dataset at", ("repair", tmp_path / "missing")),
+        (2, "precision must be positive", ("repack", dataset, tmp_path / "new.zarr", "--precision", "0")),
+        (5, str(dataset), ("repack", dataset, dataset)),
         (2, "must end in .png", ("sheet", dataset, "-o", out, "--world", "0")),
         (2, "No frame at 9 s", ("sheet", dataset, "-o", tmp_path / "x.png", "--world", "0", "--at", "9")),
         (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
@@ -276,6 +311,14 @@ def test_wrong_uses_get_one_sentence_and_their_code(
 
 def _copy_of(dataset: Path, path: Path) -> Path:
     shutil.copytree(dataset, path)
+    return path
+
+
+def _torn_copy(dataset: Path, path: Path) -> Path:
+    _copy_of(dataset, path)
+    for shard in (path / "qpos").rglob("c*"):
+        if shard.is_file():
+            shard.write_bytes(shard.read_bytes()[:1000])
     return path
 
 

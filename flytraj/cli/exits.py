@@ -20,7 +20,7 @@ EXIT_CODES = {
     FAILED: "failed for another reason",
     USAGE: "wrong arguments: an unknown option, a value out of range, a world or camera that is not there",
     NOT_FOUND: "nothing at the path, or no dataset of this format",
-    DAMAGED: "the dataset is damaged",
+    DAMAGED: "the dataset is damaged, or needs repair",
     IN_THE_WAY: "something is already there, or another process is writing to it",
     NOT_WRITTEN: "the result could not be written",
     NOT_POSSIBLE_HERE: "this machine lacks something: a renderer or a package",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flytraj.cli import looking, making, moving
+from flytraj.cli import looking, making, mending, moving
 from flytraj.cli.exits import EXIT_CODES, exit_code, sentence
 
 __all__ = ["app", "main", "run"]
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _module in (making, looking, moving):
+for _module in (making, looking, moving, mending):
     _module.register(app)
 
 
