@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import Any
 
 import mujoco
@@ -136,10 +137,19 @@ def pack_model(mj_model: mujoco.MjModel) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def pack_spec(spec: mujoco.MjSpec) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The XML of a spec and its assets as the bytes of a zip archive."""
+    """The XML of a spec and all its assets, also those that are files on disk, as the bytes of a zip archive.
+
+    Args:
+        spec: The spec; not changed.
+
+    Raises:
+        InvalidArgumentError: It does not compile, or one of its files is not found.
+    """
     file = io.BytesIO()
     try:
-        spec.to_zip(file)
+        _with_assets(spec).to_zip(file)
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         raise InvalidArgumentError(f"The spec cannot be embedded: {error}") from error
     return np.frombuffer(file.getvalue(), np.uint8)
@@ -176,6 +186,49 @@ def load_model(
         raise FormatError(
             f"The embedded model cannot be loaded by MuJoCo {mujoco.__version__} (an MJB belongs to the version "
             f"that wrote it; recording with spec= embeds the XML, which does not): {error}"
+        ) from error
+
+
+def _with_assets(spec: mujoco.MjSpec) -> mujoco.MjSpec:
+    """A copy whose files are all among its assets, by names without a folder: `to_zip` packs only those."""
+    packed = spec.copy()
+    assets: dict[str, bytes] = {}
+    names: dict[str, str] = {}
+
+    def take(folder: str, file: str) -> str:
+        source = str(PurePath(folder, file))
+        if file and source not in names:
+            name = unique = PurePath(file).name
+            while unique.lower() in map(str.lower, assets):
+                unique = f"{len(assets)}_{name}"
+            assets[unique] = _read_asset(spec, folder, file)
+            names[source] = unique
+        return names.get(source, "")
+
+    for element in [*packed.meshes, *packed.hfields, *packed.skins]:
+        element.file = take(spec.meshdir, element.file)
+    for texture in packed.textures:
+        texture.file = take(spec.texturedir, texture.file)
+        for i, file in enumerate(texture.cubefiles):
+            texture.cubefiles[i] = take(spec.texturedir, file)
+    packed.meshdir = packed.texturedir = ""
+    packed.assets = assets
+    return packed
+
+
+def _read_asset(spec: mujoco.MjSpec, folder: str, file: str) -> bytes:
+    """A file that a spec names: from its assets, found as MuJoCo finds them, or from disk."""
+    for name in (str(PurePath(folder, file)), file, PurePath(file).name):
+        if name in spec.assets:
+            data: str | bytes = spec.assets[name]
+            return data.encode() if isinstance(data, str) else data
+    path = Path(spec.modelfiledir, folder, file)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"The spec cannot be embedded: its file {file!r} is neither among its assets nor at {path} ({error}). "
+            "Name it by its absolute path, or put its bytes into spec.assets."
         ) from error
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import mujoco
 import numpy as np
 import pytest
+from PIL import Image
 
 from flytraj import testing
-from flytraj.errors import FormatError, ModelMismatchError
+from flytraj.errors import FormatError, InvalidArgumentError, ModelMismatchError
 from flytraj.model import check_fingerprint, fingerprint, kinematic_layout, load_model, pack_model, pack_spec
 
 Edit = Callable[[mujoco.MjSpec], object]
@@ -74,6 +77,32 @@ def test_a_spec_comes_back_with_its_assets() -> None:
     loaded = load_model(xml=pack_spec(spec), mjb=None)
     assert loaded.nmesh == model.nmesh > 0
     assert np.array_equal(loaded.mesh_vert, model.mesh_vert)
+
+
+def test_files_on_disk_are_packed_too(tmp_path: Path) -> None:
+    """Two files of one name in different folders, a file used twice, and a cube of pictures."""
+    for name, value in (("plain.png", 40), ("sub/plain.png", 200)):
+        (tmp_path / "pictures" / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(tmp_path / "pictures" / name)
+    wedge = testing.mesh_model().assets["wedge.obj"]
+    (tmp_path / "wedge.obj").write_bytes(wedge)
+    (tmp_path / "model.xml").write_text("""
+      <mujoco><compiler texturedir="pictures"/><asset>
+        <mesh name="wedge" file="wedge.obj"/><mesh name="long" file="wedge.obj" scale="2 1 1"/>
+        <texture name="cube" type="cube" fileright="plain.png" fileleft="sub/plain.png"/>
+        <texture name="flat" type="2d" file="sub/plain.png"/>
+      </asset><worldbody><geom type="mesh" mesh="wedge"/><geom type="mesh" mesh="long"/></worldbody></mujoco>
+    """)
+    spec = mujoco.MjSpec.from_file(str(tmp_path / "model.xml"))
+    model, packed = spec.compile(), pack_spec(spec)
+    assert [mesh.file for mesh in spec.meshes] == ["wedge.obj", "wedge.obj"]
+    shutil.rmtree(tmp_path)
+    loaded = load_model(xml=packed, mjb=None)
+    assert np.array_equal(loaded.mesh_vert, model.mesh_vert)
+    assert np.array_equal(loaded.tex_data, model.tex_data)
+    assert {40, 200} <= set(loaded.tex_data.tolist())
+    with pytest.raises(InvalidArgumentError, match=r"wedge\.obj.*neither among its assets nor at"):
+        pack_spec(spec)
 
 
 def test_the_xml_is_preferred_to_the_mjb(model: mujoco.MjModel) -> None:
