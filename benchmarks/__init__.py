@@ -1,0 +1,1 @@
+"""Benchmarks of flytraj beside its peers: `python -m benchmarks`."""
