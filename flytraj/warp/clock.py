@@ -25,7 +25,7 @@ wp.set_module_options({"enable_backward": False})
 _AS_BEFORE = wp.constant(-2)  # a world's shift: it made as many steps as between the calls before
 _BACK = wp.constant(-1)  # it was reset, whatever the others did
 _MOST = wp.constant(62)  # steps a call that are counted one by one
-_FAR = wp.constant(wp.int64(2**30))
+_FAR = wp.constant(wp.float64(2**30))
 _AT_ONCE = wp.constant(wp.float64(-math.inf))
 _RESOLUTION = wp.constant(wp.float64(2.0**-23))
 
@@ -80,8 +80,34 @@ def _beginning(
     return time, wp.int64(0)
 
 
+@wp.func  # type: ignore[untyped-decorator]
+def _steps_made(
+    now: wp.float64,
+    went: wp.float64,
+    cadence: wp.int64,
+    timestep: wp.float64,
+    starts: wp.array[wp.float64],
+) -> wp.int32:
+    """Steps that a world made, `_AS_BEFORE` if they are `cadence`, `_BACK` if it was reset for sure."""
+    if went < wp.float64(0.0):
+        return _BACK
+    expected = wp.float64(cadence) * timestep
+    slack = wp.float64(0.5) * (timestep + wp.float64(cadence) * wp.abs(now) * _RESOLUTION)
+    if wp.abs(went - expected) <= slack:
+        return _AS_BEFORE
+    steps = wp.int32(wp.min(wp.round(went / timestep), _FAR))
+    if steps >= _MOST:
+        # So far ahead at a keyframe's time: not the simulation went there, a reset did.
+        for k in range(1, starts.shape[0]):
+            since = _steps_from(now, starts[k], timestep)
+            if since >= wp.int64(0) and since <= cadence:
+                steps = _BACK
+    return steps
+
+
 @wp.kernel  # type: ignore[untyped-decorator]
 def _survey(
+    n_threads: int,
     time: wp.array[wp.float32],
     rows: wp.array[wp.int32],
     starts: wp.array[wp.float64],
@@ -89,41 +115,30 @@ def _survey(
     last: wp.array[wp.float64],
     shift: wp.array[wp.int32],
     votes: wp.array[wp.int32],
-    farther: wp.array[wp.int64],
+    farther: wp.array[wp.int32],
     changed: wp.array[wp.int32],
 ) -> None:
     """See how far each world went; those that did not go as far as before tell, and vote."""
-    i = wp.tid()
-    now = wp.float64(time[rows[i]])
-    went = now - last[i]
-    last[i] = now
-    if not state[0].started:
-        return
+    started = state[0].started
     timestep = state[0].timestep
     cadence = state[0].cadence
-    expected = wp.float64(cadence) * timestep
-    slack = wp.float64(0.5) * (timestep + wp.float64(cadence) * wp.abs(now) * _RESOLUTION)
-    if went >= wp.float64(0.0) and wp.abs(went - expected) <= slack:
-        return
-    steps = wp.int64(_BACK)
-    if went >= wp.float64(0.0):
-        steps = wp.int64(wp.round(went / timestep))
-    if steps >= wp.int64(_MOST):
-        # So far ahead at a keyframe's time: not the simulation went there, a reset did.
-        for k in range(1, starts.shape[0]):
-            since = _steps_from(now, starts[k], timestep)
-            if since >= wp.int64(0) and since <= cadence:
-                steps = wp.int64(_BACK)
-    shift[i] = wp.int32(wp.min(steps, _FAR))
-    wp.atomic_add(votes, wp.int32(wp.min(steps, wp.int64(_MOST))) + 1, 1)
-    if steps >= wp.int64(_MOST):
-        wp.atomic_min(farther, 0, steps)
-    changed[0] = 1
+    for i in range(wp.int32(wp.tid()), rows.shape[0], n_threads):
+        now = wp.float64(time[rows[i]])
+        went = now - last[i]
+        last[i] = now
+        if started:
+            steps = _steps_made(now, went, cadence, timestep, starts)
+            if steps != _AS_BEFORE:
+                shift[i] = steps
+                wp.atomic_add(votes, wp.min(steps, _MOST) + 1, 1)
+                if steps >= _MOST:
+                    wp.atomic_min(farther, 0, steps)
+                changed[0] = 1
 
 
 @wp.func  # type: ignore[untyped-decorator]
 def _elect(
-    cadence: wp.int64, n_worlds: wp.int32, votes: wp.array[wp.int32], farther: wp.array[wp.int64]
+    cadence: wp.int64, n_worlds: wp.int32, votes: wp.array[wp.int32], farther: wp.array[wp.int32]
 ) -> wp.int64:
     """Steps that most worlds made; 0 if all stood still, -1 if all were reset. The votes are cleared."""
     still = votes[1]
@@ -139,12 +154,12 @@ def _elect(
             best = count
             made = wp.int64(k)
             if k == _MOST:
-                made = farther[0]
+                made = wp.int64(farther[0])
     if as_before > 0 and as_before >= best:
         made = cadence
     for k in range(_MOST + 2):
         votes[k] = 0
-    farther[0] = _FAR
+    farther[0] = wp.int32(_FAR)
     return made
 
 
@@ -176,7 +191,7 @@ def _decide(
     tail: wp.array[wp.int64],
     state: wp.array[ClockState],
     votes: wp.array[wp.int32],
-    farther: wp.array[wp.int64],
+    farther: wp.array[wp.int32],
     changed: wp.array[wp.int32],
     status: wp.array[wp.int64],
     ring_time: wp.array[wp.float64],
@@ -221,6 +236,7 @@ def _decide(
 
 @wp.kernel  # type: ignore[untyped-decorator]
 def _settle(
+    n_threads: int,
     starts: wp.array[wp.float64],
     last: wp.array[wp.float64],
     state: wp.array[ClockState],
@@ -234,28 +250,31 @@ def _settle(
     ring_episode: wp.array2d[wp.int32],
 ) -> None:
     """Begin the episodes of the worlds that went elsewhere than most, and write each world's time."""
-    i = wp.tid()
+    changed = status[CHANGED] != wp.int64(0)
+    slot = wp.int32(status[SLOT])
+    if slot < 0 and not changed:
+        return
     now = state[0].steps
     timestep = state[0].timestep
-    if status[CHANGED] != wp.int64(0):
-        steps = wp.int64(shift[i])
-        if shift[i] == _AS_BEFORE:
-            steps = state[0].expected
-        shift[i] = _AS_BEFORE
-        if state[0].first_call or steps != state[0].made:
-            began, since = _beginning(last[i], starts, timestep)
-            start[i] = began
-            birth[i] = now - since
-            if not state[0].first_call:
-                restarted[i] = 1
-    slot = wp.int32(status[SLOT])
-    if slot >= 0:
-        if restarted[i] != 0:
-            restarted[i] = 0
-            if not state[0].first_frame:
-                episode[i] += 1
-        ring_sim_time[slot, i] = start[i] + wp.float64(now - birth[i]) * timestep
-        ring_episode[slot, i] = episode[i]
+    for i in range(wp.int32(wp.tid()), shift.shape[0], n_threads):
+        if changed:
+            steps = wp.int64(shift[i])
+            if shift[i] == _AS_BEFORE:
+                steps = state[0].expected
+            shift[i] = _AS_BEFORE
+            if state[0].first_call or steps != state[0].made:
+                began, since = _beginning(last[i], starts, timestep)
+                start[i] = began
+                birth[i] = now - since
+                if not state[0].first_call:
+                    restarted[i] = 1
+        if slot >= 0:
+            if restarted[i] != 0:
+                restarted[i] = 0
+                if not state[0].first_frame:
+                    episode[i] += 1
+            ring_sim_time[slot, i] = start[i] + wp.float64(now - birth[i]) * timestep
+            ring_episode[slot, i] = episode[i]
 
 
 @wp.kernel  # type: ignore[untyped-decorator]
@@ -306,8 +325,10 @@ class DeviceClock:
             shift = wp.full(n, int(_AS_BEFORE), dtype=wp.int32)
             changed = wp.zeros(1, dtype=wp.int32)
             votes = wp.zeros(int(_MOST) + 2, dtype=wp.int32)
-            farther = wp.full(1, int(_FAR), dtype=wp.int64)
+            farther = wp.full(1, int(_FAR), dtype=wp.int32)
             start, birth = wp.zeros(n, dtype=wp.float64), wp.zeros(n, dtype=wp.int64)
+        # On the CPU a kernel's threads come one after the other, so one does it all.
+        self._n_threads = n if self._device.is_cuda else 1
         self._ballot = [self._last, shift, votes, farther, changed]
         self._decide = wp.launch(
             _decide,
@@ -319,8 +340,8 @@ class DeviceClock:
         )
         self._settle = wp.launch(
             _settle,
-            n,
-            [self._starts, self._last, self._state, ring.status, shift, start, birth],
+            self._n_threads,
+            [self._n_threads, self._starts, self._last, self._state, ring.status, shift, start, birth],
             [self._restarted, self._episode, ring.view("sim_time"), ring.view("episode")],
             device=self._device,
             record_cmd=True,
@@ -333,8 +354,8 @@ class DeviceClock:
         if time is not self._time:
             self._survey = wp.launch(
                 _survey,
-                self._n,
-                [time, self._rows, self._starts, self._state],
+                self._n_threads,
+                [self._n_threads, time, self._rows, self._starts, self._state],
                 self._ballot,
                 device=self._device,
                 record_cmd=True,

@@ -17,28 +17,46 @@ __all__ = ["Gather", "check_array"]
 wp.set_module_options({"enable_backward": False})
 
 _THREADS = 32  # threads that copy a row on CUDA
+_WIDE = wp.constant(16)  # words that are copied at once on the CPU
+
+_WIDE_WORDS = {word: wp.types.vector(length=int(_WIDE), dtype=word) for word in (wp.uint8, wp.uint32)}
 
 
 @wp.kernel  # type: ignore[untyped-decorator]
 def _gather(
     status: wp.array[wp.int64],
     rows: wp.array[wp.int32],
-    n_threads: int,
+    row_threads: int,
+    word_threads: int,
+    n_wide: int,
+    wide_source: wp.array2d[Any],
     source: wp.array2d[Any],
+    wide_ring: wp.array3d[Any],
     ring: wp.array3d[Any],
 ) -> None:
     """Copy the rows of the recorded worlds into the place of the frame that is due, if one is."""
-    i, first = wp.tid()  # type: ignore[misc]
+    first_row, first_word = wp.tid()  # type: ignore[misc]
     slot = wp.int32(status[SLOT])
     if slot < 0:
         return
-    row = rows[i]
-    for k in range(first, source.shape[1], n_threads):
-        ring[slot, i, k] = source[row, k]
+    for i in range(first_row, rows.shape[0], row_threads):
+        row = rows[i]
+        for k in range(n_wide):
+            wide_ring[slot, i, k] = wide_source[row, k]
+        for k in range(n_wide * _WIDE + first_word, source.shape[1], word_threads):
+            ring[slot, i, k] = source[row, k]
 
 
-for _word in (wp.uint8, wp.uint32):
-    wp.overload(_gather, {"source": wp.array2d[_word], "ring": wp.array3d[_word]})
+for _word, _words in _WIDE_WORDS.items():
+    wp.overload(
+        _gather,
+        {
+            "wide_source": wp.array2d[_words],
+            "source": wp.array2d[_word],
+            "wide_ring": wp.array3d[_words],
+            "ring": wp.array3d[_word],
+        },
+    )
 
 
 class Gather:
@@ -56,7 +74,7 @@ class Gather:
         self._shape = (n_worlds, *variable.shape)
         self._dtype = ring.dtype(variable.name)
         self._word = wp.uint8 if self._dtype.itemsize % 4 else wp.uint32
-        self._place = ring.view(variable.name, self._word)
+        self._places = [ring.view(variable.name, word) for word in (_WIDE_WORDS[self._word], self._word)]
         self._source: Any = None
         self._launch: Any = None
 
@@ -68,24 +86,29 @@ class Gather:
         """
         if source is self._source:
             return
-        device = self._ring.rows.device
-        check_array(source, self._name, self._shape, self._dtype, device)
-        width = wp.types.type_size_in_bytes(self._word)
-        n_words = self._place.shape[2]
-        words = wp.array(
-            ptr=source.ptr,
-            dtype=self._word,
-            shape=(self._shape[0], n_words),
-            strides=(source.strides[0], width),
-            device=device,
-        )
-        n_threads = min(n_words, _THREADS) if device.is_cuda else 1
+        rows = self._ring.rows
+        check_array(source, self._name, self._shape, self._dtype, rows.device)
+        words = [
+            wp.array(
+                ptr=source.ptr,
+                dtype=place.dtype,
+                shape=(self._shape[0], place.shape[2]),
+                strides=(source.strides[0], place.strides[2]),
+                device=rows.device,
+            )
+            for place in self._places
+        ]
+        n_wide, n_words = (place.shape[2] for place in self._places)
+        # On the CPU, where threads come one after the other, one copies all, in long words.
+        threads = (1, 1)
+        if rows.device.is_cuda:
+            threads, n_wide = (len(rows), min(n_words, _THREADS)), 0
         self._launch = wp.launch(
             _gather,
-            (len(self._ring.rows), n_threads),
-            [self._ring.status, self._ring.rows, n_threads, words],
-            [self._place],
-            device=device,
+            threads,
+            [self._ring.status, rows, *threads, n_wide, *words],
+            self._places,
+            device=rows.device,
             record_cmd=True,
         )
         self._source = source
