@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["episode_table", "frames_at"]
+__all__ = ["episode_table", "frames_at", "times_in"]
 
 _SCAN_BYTES = 32 * 2**20
 
@@ -63,6 +63,20 @@ def frames_at(
         found = (np.abs(own[nearest] - times) <= tolerance) & (frames[world] < 0)
         frames[world, found] = row.first_frame + nearest[found]
     return frames
+
+
+def times_in(wanted: slice, sim_time: NDArray[np.float64], interval: float) -> NDArray[np.float64]:
+    """Times of frames between two times, an interval apart, on the clock most worlds share."""
+    if not sim_time.size:
+        return np.zeros(0)
+    low = np.min(sim_time) if wanted.start is None else wanted.start
+    high = np.max(sim_time) if wanted.stop is None else wanted.stop
+    rounding = 1e-6 * interval
+    inside = sim_time[(sim_time >= low - rounding) & (sim_time <= high + rounding)]
+    if not inside.size:
+        return np.zeros(0)
+    first = float(np.min(inside))
+    return np.asarray(first + np.arange(int((high - first) / interval + 1e-6) + 1) * interval, np.float64)
 
 
 def _frame_stretches(view: xr.Dataset) -> Iterator[slice]:

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.clips import STATE, ViewClip
-from flytraj.episodes import episode_table, frames_at
+from flytraj.episodes import episode_table, frames_at, times_in
 from flytraj.errors import FieldNotFoundError, FormatError, InvalidArgumentError
 from flytraj.kinematics import compute, field
 from flytraj.model import check_fingerprint, dim_labels, fingerprint, kinematic_layout, load_model
+from flytraj.schema import COORDINATES
 from flytraj.store.create import read_blob, read_description
 from flytraj.store.description import Description
 from flytraj.store.engine import Engine, open_engine
@@ -29,6 +30,7 @@ from flytraj.windows import Windows, field_names
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+    from matplotlib.axes import Axes
 
 __all__ = ["Handle", "TrajAccessor"]
 
@@ -147,7 +149,7 @@ class TrajAccessor:
         if episode is not None:
             table = table[table["episode"] == episode]
         if isinstance(time, slice):
-            times = _times_in(time, view["sim_time"].values, interval)
+            times = times_in(time, view["sim_time"].values, interval)
         else:
             times = np.atleast_1d(np.asarray(time, np.float64))
         frames = frames_at(view, table, times, 0.5 * interval + 1e-9)
@@ -272,13 +274,47 @@ class TrajAccessor:
         """
         if self._view.attrs.get("fingerprint") == fingerprint(kinematic_layout(mj_model)):
             return
-        handle = self._handle()
-        layout = read_blob(handle.engine, handle.description, "layout")
+        layout = self._layout()
         if layout is None:
             for clip in self.clips()[:1]:
                 check_sizes(mj_model, clip)
             return
-        check_fingerprint(json.loads(layout.tobytes()), mj_model, what=str(handle.engine))
+        check_fingerprint(layout, mj_model, what=str(self._handle().engine))
+
+    def plot(
+        self,
+        *names: str,
+        x: str = "time",
+        spread: bool | None = None,
+        axes: Axes | Sequence[Axes] | None = None,
+        label: str | None = None,
+    ) -> list[Axes]:
+        """Plot coordinates on matplotlib (extra `plot`): over time, or one against another.
+
+        Lines end where a world was reset, and dotted lines show when; many worlds become their median with
+        bands of 25 to 75 % and 5 to 95 %. A phase plot of many worlds shows how often they were where.
+
+        Args:
+            *names: A panel each: a joint or its component (`"neck"`, `"root/z"`), a variable (`"reward"`), or
+                a variable's component (`"qvel[neck]"`, `"xpos[thorax, z]"`).
+            x: "time" (the recording's clock), "sim_time" (each world's own), or a coordinate, for a phase plot.
+            spread: Median and bands rather than a line a world; None decides so for more than 8 worlds.
+            axes: Axes to draw into, one for each panel; None makes a figure.
+            label: What the legend calls these worlds, which then have one colour.
+
+        Returns:
+            The panels; `panels[0].figure` is the figure. Nothing is shown.
+
+        Raises:
+            FieldNotFoundError: There is no such coordinate.
+            InvalidArgumentError: None is named, or too many.
+            MissingDependencyError: matplotlib is not installed.
+        """
+        from flytraj.plotting import plot_view
+
+        return plot_view(
+            self._worlds_view(), self._layout(), names, x=x, spread=spread, axes=axes, label=label
+        )
 
     def render(
         self, cameras: Any = None, output_path: str | PathLike[str] | None = None, **options: Any
@@ -312,15 +348,21 @@ class TrajAccessor:
         engine = open_engine(store)
         return Handle(engine, read_description(engine))
 
+    def _layout(self) -> dict[str, Any] | None:
+        """The kinematic layout of the dataset's model, if it is known."""
+        handle = self._handle()
+        layout = read_blob(handle.engine, handle.description, "layout")
+        return None if layout is None else json.loads(layout.tobytes())
+
     def _worlds_view(self) -> xr.Dataset:
         view = self._view
         for name in ("qpos", "sim_time", "world"):
             if name not in view.variables:
                 raise InvalidArgumentError(f"The view has no {name!r}: keep it to get trajectories.")
-        if "frame" not in view.dims:
-            view = view.expand_dims("frame")
-        if "world" not in view.dims:
-            view = view.expand_dims("world")
+        for dim, along in (("frame", COORDINATES), ("world", ("sim_time", "episode"))):
+            if dim not in view.dims:
+                own = [name for name in along if name in view.coords]
+                view = view.reset_coords(own).expand_dims(dim).set_coords(own)
         return view.transpose("world", "frame", ...)
 
     def _position(self, world_id: int) -> int:
@@ -330,20 +372,6 @@ class TrajAccessor:
             shown = ", ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
             raise FieldNotFoundError(f"World {world_id} is not in the view ({shown}).")
         return int(places[0])
-
-
-def _times_in(wanted: slice, sim_time: NDArray[np.float64], interval: float) -> NDArray[np.float64]:
-    """Times of frames between two times, an interval apart, on the clock most worlds share."""
-    if not sim_time.size:
-        return np.zeros(0)
-    low = sim_time.min() if wanted.start is None else wanted.start
-    high = sim_time.max() if wanted.stop is None else wanted.stop
-    rounding = 1e-6 * interval
-    inside = sim_time[(sim_time >= low - rounding) & (sim_time <= high + rounding)]
-    if not inside.size:
-        return np.zeros(0)
-    first = float(inside.min())
-    return np.asarray(first + np.arange(int((high - first) / interval + 1e-6) + 1) * interval, np.float64)
 
 
 def _compute_box(
