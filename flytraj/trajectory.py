@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -189,20 +189,30 @@ class RecordedTrajectory:
 def as_trajectory_list(
     trajectories: RecordedTrajectory | Iterable[RecordedTrajectory],
 ) -> list[RecordedTrajectory]:
-    """Put a single trajectory in a list.
+    """Put a single trajectory in a list. Those of flygym's class become ones of this class.
 
     Raises:
         InvalidArgumentError: There is no trajectory, or something in the list is none.
     """
-    if isinstance(trajectories, RecordedTrajectory):
-        return [trajectories]
-    result = list(trajectories)
+    alone: Any = [trajectories] if hasattr(trajectories, "n_frames") else trajectories
+    result = [as_trajectory(item) for item in alone]
     if not result:
         raise InvalidArgumentError("No trajectories given: at least one is needed.")
-    for item in result:
-        if not hasattr(item, "qpos") or not hasattr(item, "n_frames"):
-            raise InvalidArgumentError(f"A RecordedTrajectory was expected, found {type(item).__name__}.")
     return result
+
+
+def as_trajectory(item: Any) -> RecordedTrajectory:
+    """A trajectory as one of this class: itself, or flygym's with the same arrays.
+
+    Raises:
+        InvalidArgumentError: It is no trajectory.
+    """
+    if isinstance(item, RecordedTrajectory):
+        return item
+    names = [field.name for field in fields(RecordedTrajectory)]
+    if not all(hasattr(item, name) for name in names):
+        raise InvalidArgumentError(f"A RecordedTrajectory was expected, found {type(item).__name__}.")
+    return RecordedTrajectory(**{name: getattr(item, name) for name in names})
 
 
 def check_trajectories_match_model(
@@ -214,7 +224,7 @@ def check_trajectories_match_model(
         ModelMismatchError: One has not.
     """
     for trajectory in trajectories:
-        check_sizes(mj_model, trajectory)
+        check_sizes(mj_model, as_trajectory(trajectory))
 
 
 def check_sizes(mj_model: mujoco.MjModel, clip: Clip) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import mujoco
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError
-from flytraj.trajectory import Clip, RecordedTrajectory, check_trajectories_match_model
+from flytraj.trajectory import Clip, RecordedTrajectory, as_trajectory, check_sizes
 
 __all__ = [
     "Camera",
@@ -235,15 +235,9 @@ def _names(mj_model: mujoco.MjModel, kind: str) -> str:
 
 
 def _as_clip(mj_model: mujoco.MjModel, item: Any) -> Clip:
-    if hasattr(item, "qpos") and hasattr(item, "output_fps"):
-        if not isinstance(item, RecordedTrajectory):  # flygym's own class
-            item = RecordedTrajectory(
-                **{field.name: getattr(item, field.name) for field in fields(RecordedTrajectory)}
-            )
-        check_trajectories_match_model(mj_model, [item])
-    elif hasattr(item, "read") and hasattr(item, "n_frames"):
-        check_trajectories_match_model(mj_model, [item.read(0, 0)])
+    if hasattr(item, "read") and hasattr(item, "n_frames"):
+        clip: Clip = item
     else:
-        raise InvalidArgumentError(f"A RecordedTrajectory was expected, found {type(item).__name__}.")
-    clip: Clip = item
+        clip = as_trajectory(item)
+    check_sizes(mj_model, clip)
     return clip
