@@ -26,9 +26,8 @@ from flytraj.schema import Schema
 from flytraj.store.commit import commit, to_json
 from flytraj.store.description import ROOT, Description, group_document
 from flytraj.store.engine import Engine, Part, open_engine
-from flytraj.store.folder_engine import SCRATCH
+from flytraj.store.folder_engine import SCRATCH, is_unfinished
 from flytraj.store.layout import Layout
-from flytraj.store.lock import LOCK_FILE
 from flytraj.store.recover import recover, warn_set_aside
 
 __all__ = ["COMPRESSIONS", "Claim", "Compression", "Embedding", "Mode", "read_blob", "read_description"]
@@ -243,9 +242,7 @@ class Claim:
         warn_set_aside(recovery)
 
     def _has_anything(self) -> bool:
-        if self.engine.folder is not None:
-            return any(path.name != LOCK_FILE for path in self.engine.folder.iterdir())
-        return any(True for _ in self.engine.all_keys())
+        return any(not is_unfinished(key) for key in self.engine.all_keys())
 
 
 def read_description(engine: Engine) -> Description:

@@ -114,16 +114,15 @@ class FolderEngine:
 
     def begin_write(self, parts: Iterable[Part]) -> Writing:
         with _as_write_error(self._root):
+            if _was_forked():
+                self._write_in_child(list(parts))
+                return _FolderWriting(self._root, [])
             return _FolderWriting(
                 self._root, [self._open(p.name, p.document)[p.box].write(p.values) for p in parts]
             )
 
     def write(self, parts: Iterable[Part]) -> None:
-        if _was_forked():
-            with _as_write_error(self._root):
-                self._write_in_child(list(parts))
-        else:
-            self.begin_write(parts).wait()
+        self.begin_write(parts).wait()
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
         if _was_forked():
@@ -150,7 +149,7 @@ class FolderEngine:
 
     def write_labels(self, name: str, document: dict[str, Any], labels: list[str]) -> None:
         with _as_write_error(self._root):
-            self._by_zarr().write_labels(name, document, labels)
+            self._by_zarr(read_only=False).write_labels(name, document, labels)
 
     def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
         return self._by_zarr().read_labels(name, document)
@@ -233,11 +232,11 @@ class FolderEngine:
             self._arrays[name] = ts.open(spec, context=_context(), read=True, write=True).result()
         return self._arrays[name]
 
-    def _by_zarr(self) -> ZarrEngine:
-        return ZarrEngine(local_store(self._root))
+    def _by_zarr(self, *, read_only: bool = True) -> ZarrEngine:
+        return ZarrEngine(local_store(self._root, read_only=read_only))
 
     def _write_in_child(self, parts: list[Part]) -> None:
-        self._by_zarr().write(parts)
+        self._by_zarr(read_only=False).write(parts)
         for part in parts:
             for key in touched_keys(part.name, part.document, part.box):
                 _sync(self._root / key)

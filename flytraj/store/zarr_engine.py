@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import zipfile
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, StorePath
 
-from flytraj.errors import CorruptDatasetError, DatasetNotFoundError, InvalidArgumentError, WriteError
+from flytraj.errors import (
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    FormatError,
+    InvalidArgumentError,
+    WriteError,
+)
 from flytraj.store.engine import Index, Part, Writing, touched_keys
 
 __all__ = ["ZarrEngine", "local_root", "local_store"]
@@ -58,6 +65,12 @@ class ZarrEngine:
 
     def __init__(self, store: Store | str) -> None:
         self._store = FsspecStore.from_url(store) if isinstance(store, str) else store
+        try:
+            sync(StorePath.open(self._store, "", None))
+        except FileNotFoundError as error:
+            raise DatasetNotFoundError(f"There is no dataset at {store}.") from error
+        except zipfile.BadZipFile as error:
+            raise FormatError(f"{store} is no ZIP archive: {error}.") from error
 
     def __str__(self) -> str:
         return str(self._store)
@@ -142,7 +155,6 @@ class ZarrEngine:
 
     def all_keys(self) -> Iterator[str]:
         async def collect() -> list[str]:
-            await StorePath.open(self._store, "", None)
             return [key async for key in self._store.list()]
 
         yield from sync(collect())
@@ -181,9 +193,9 @@ class ZarrEngine:
         return zarr.Array(zarr.AsyncArray(metadata, StorePath(self._store, name), config=config))
 
 
-def local_store(folder: Path) -> Store:
+def local_store(folder: Path, *, read_only: bool) -> Store:
     """Zarr's own store of a local folder."""
-    return LocalStore(folder)
+    return LocalStore(folder, read_only=read_only)
 
 
 def _dims(document: dict[str, Any]) -> list[tuple[str, int]]:
