@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import json
 import shlex
 import shutil
@@ -252,6 +253,26 @@ def test_repack_within_a_precision(dataset: Path, tmp_path: Path, capsys: pytest
     assert 0 < np.abs(packed.values - original.values).max() <= 1e-4
 
 
+def test_plot_makes_a_picture(dataset: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "new" / "plot.png"
+    words = ["plot", dataset, "-o", out, "--joint", "fly/z", "--joint", "neck", "--world", "0-3"]
+    assert run([str(word) for word in words]) == 0
+    with Image.open(out) as picture:
+        assert np.asarray(picture.convert("L")).std() > 10
+
+
+def test_plot_without_matplotlib_says_how_to_get_it(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, line = _refused(capsys, "plot", dataset, "-o", tmp_path / "plot.png", "--joint", "fly/z")
+    assert (code, "flytraj[plot]" in line) == (7, True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_wrong_uses_get_one_sentence_and_their_code(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,6 +314,8 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (3, "no dataset at", ("repair", tmp_path / "missing")),
         (2, "precision must be positive", ("repack", dataset, tmp_path / "new.zarr", "--precision", "0")),
         (5, str(dataset), ("repack", dataset, dataset)),
+        (2, "must end in .png", ("plot", dataset, "-o", out, "--joint", "fly/z")),
+        (2, "no 'wing' to plot", ("plot", dataset, "-o", tmp_path / "x.svg", "--joint", "wing")),
         (2, "must end in .png", ("sheet", dataset, "-o", out, "--world", "0")),
         (2, "No frame at 9 s", ("sheet", dataset, "-o", tmp_path / "x.png", "--world", "0", "--at", "9")),
         (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
@@ -344,6 +367,8 @@ def test_every_example_runs(
     monkeypatch.chdir(tmp_path)
     for example in _examples():
         words = [found for word in shlex.split(example) for found in (sorted(glob.glob(word)) or [word])]
+        if words[0] == "plot" and not importlib.util.find_spec("matplotlib"):
+            continue
         if words[0] == "demo":
             words += ["--worlds", "4", "--seconds", "0.4"]
         assert run(words) == 0, capsys.readouterr().err

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from flytraj.cli.exits import NOT_POSSIBLE_HERE
-from flytraj.cli.options import DatasetPath, Json
+from flytraj.cli.options import DatasetPath, Json, Time, Worlds
+from flytraj.errors import InvalidArgumentError, WriteError
 
 __all__ = ["register"]
+
+_PICTURES = (".png", ".pdf", ".svg")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command(epilog="Example: flytraj info demo.zarr")(info)
+    app.command(epilog="Example: flytraj plot demo.zarr -o height.png --joint fly/z --world 0-7")(plot)
     app.command(epilog="Example: flytraj doctor")(doctor)
 
 
@@ -46,3 +53,30 @@ def info(path: DatasetPath, as_json: Json = False) -> None:
     ds = open_dataset(path)
     facts = summarize(ds)
     typer.echo(json.dumps(facts, indent=2) if as_json else as_table(ds, facts))
+
+
+def plot(
+    path: DatasetPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .pdf or .svg file.")],
+    joint: Annotated[
+        list[str],
+        typer.Option(help='What to plot: "neck", "fly/z" or "qvel[neck]"; repeat it for more panels.'),
+    ],
+    world: Worlds = None,
+    time: Time = None,
+    x: Annotated[str, typer.Option(help="time, sim_time, or a coordinate for a phase plot.")] = "time",
+) -> None:
+    """Plot coordinates over time: a line for each of a few worlds, median and bands of many."""
+    from flytraj.cli.selection import select
+    from flytraj.dataset import open_dataset
+
+    if output.suffix not in _PICTURES:
+        raise InvalidArgumentError(f"--output must end in {', '.join(_PICTURES)}, found {output}.")
+    os.environ.setdefault("MPLBACKEND", "agg")
+    panels = select(open_dataset(path), world, time).traj.plot(*joint, x=x)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        panels[0].figure.savefig(output, dpi=150)
+    except OSError as error:
+        raise WriteError(f"The plot {output} cannot be written: {error.strerror or error}.") from error
+    typer.echo(output)
