@@ -122,20 +122,31 @@ class _Tree:
         self._peak = 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
-        self._began = time.perf_counter()
+        self._began, self._cpu_began = time.perf_counter(), _cpu_seconds()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._seconds = time.perf_counter() - self._began
+        self._cpu = _cpu_seconds() - self._cpu_began
         self._done.set()
         self._thread.join()
 
     def result(self, n_frames: int) -> dict[str, Any]:
-        return {"fps": n_frames / self._seconds, "seconds": self._seconds, "peak_mb": self._peak / 1e6}
+        return {
+            "fps": n_frames / self._seconds,
+            "seconds": self._seconds,
+            "cpu_ms": 1e3 * self._cpu / n_frames,
+            "peak_mb": self._peak / 1e6,
+        }
 
     def _watch(self) -> None:
         while not self._done.wait(0.02):
             self._peak = max(self._peak, _resident(os.getpid()))
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 def _resident(pid: int) -> int:
@@ -177,7 +188,7 @@ def _show(what: str, measured: dict[str, Any], reference: dict[str, Any] | None)
     else:
         same = measured["pixels"] == reference["pixels"]
         row += f" {measured['fps'] / reference['fps']:.2f} | {'the same' if same else 'others'}"
-    print(f"{row} | {measured['peak_mb']:.0f} |", flush=True)
+    print(f"{row} | {measured['cpu_ms']:.0f} | {measured['peak_mb']:.0f} |", flush=True)
 
 
 def _speed(folder: str, peer: str | None, sizes: list[list[int]], n_worlds: int, n_frames: int) -> list[Any]:
@@ -192,7 +203,8 @@ def _speed(folder: str, peer: str | None, sizes: list[list[int]], n_worlds: int,
         }
         print(f"\n{n_worlds} worlds of {n_frames} frames at {camera_res[0]} x {camera_res[1]}\n")
         print(
-            "| what | frames/s | × flygym | pixels | peak MB, all processes |\n| --- | --- | --- | --- | --- |"
+            "| what | frames/s | × flygym | pixels | CPU ms/frame | peak MB, all processes |\n"
+            "| --- | --- | --- | --- | --- | --- |"
         )
         reference = None
         if peer is not None:
