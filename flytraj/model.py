@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -30,6 +31,7 @@ _FREE_V = ("vx", "vy", "vz", "wx", "wy", "wz")
 _BALL_Q = ("qw", "qx", "qy", "qz")
 _BALL_V = ("wx", "wy", "wz")
 _MAX_ASSET_BYTES = 2**30
+_LOST_DIGITS = "lost_digits.json"
 _JOINT = mujoco.mjtJoint
 
 _NAMED_DIMS = {
@@ -136,23 +138,35 @@ def pack_model(mj_model: mujoco.MjModel) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return buffer
 
 
-def pack_spec(spec: mujoco.MjSpec) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def pack_spec(spec: mujoco.MjSpec, mj_model: mujoco.MjModel) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The XML of a spec and all its assets, also those that are files on disk, as the bytes of a zip archive.
+
+    An XML has six digits of a number, which shows in the pixels. Numbers of the compiled model that do not come
+    back from it are packed too.
 
     Args:
         spec: The spec; not changed.
+        mj_model: The model compiled from it.
 
     Raises:
-        InvalidArgumentError: It does not compile, or one of its files is not found.
+        InvalidArgumentError: The spec does not compile, or one of its files is not found.
+        ModelMismatchError: It is of another model.
     """
-    file = io.BytesIO()
     try:
-        _with_assets(spec).to_zip(file)
+        packed = _with_assets(spec)
+        compiled = mujoco.MjSpec.from_zip(io.BytesIO(_zip(packed))).compile()
     except InvalidArgumentError:
         raise
     except Exception as error:
         raise InvalidArgumentError(f"The spec cannot be embedded: {error}") from error
-    return np.frombuffer(file.getvalue(), np.uint8)
+    recorded, found = kinematic_layout(mj_model), kinematic_layout(compiled)
+    if recorded != found:
+        raise ModelMismatchError(
+            "The spec is of another model than the one that is recorded. First difference: "
+            f"{_first_difference(recorded, found)}. Pass the spec that the model was compiled from."
+        )
+    packed.assets = {**packed.assets, _LOST_DIGITS: _lost_digits(mj_model, compiled)}
+    return np.frombuffer(_zip(packed), np.uint8)
 
 
 def load_model(
@@ -173,11 +187,16 @@ def load_model(
     """
     if xml is not None:
         data = xml.tobytes()
-        _check_archive(data)
+        digits = _check_archive(data)
         try:
-            return mujoco.MjSpec.from_zip(io.BytesIO(data)).compile()
+            mj_model = mujoco.MjSpec.from_zip(io.BytesIO(data)).compile()
         except Exception as error:
             raise FormatError(f"The embedded XML does not compile here: {error}") from error
+        try:
+            _restore_digits(mj_model, digits)
+        except Exception as error:
+            raise FormatError(f"The embedded XML archive is damaged: {_LOST_DIGITS}: {error}") from error
+        return mj_model
     if mjb is None:
         raise FormatError("The dataset holds no model: pass the model it was recorded with.")
     try:
@@ -232,16 +251,58 @@ def _read_asset(spec: mujoco.MjSpec, folder: str, file: str) -> bytes:
         ) from error
 
 
-def _check_archive(data: bytes) -> None:
+def _zip(spec: mujoco.MjSpec) -> bytes:
+    file = io.BytesIO()
+    spec.to_zip(file)
+    return file.getvalue()
+
+
+def _check_archive(data: bytes) -> bytes:
+    """Check the archive's size and return what `_lost_digits` put into it."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             total = sum(info.file_size for info in archive.infolist())
+            if total > _MAX_ASSET_BYTES:
+                raise FormatError(
+                    f"The embedded XML archive unpacks to {total} bytes; {_MAX_ASSET_BYTES} are allowed."
+                )
+            return archive.read(_LOST_DIGITS) if _LOST_DIGITS in archive.namelist() else b"{}"
     except zipfile.BadZipFile as error:
         raise FormatError(f"The embedded XML archive is damaged: {error}") from error
-    if total > _MAX_ASSET_BYTES:
-        raise FormatError(
-            f"The embedded XML archive unpacks to {total} bytes; {_MAX_ASSET_BYTES} are allowed."
-        )
+
+
+def _lost_digits(mj_model: mujoco.MjModel, compiled: mujoco.MjModel) -> bytes:
+    """Floating-point numbers of a model that another one has not, as JSON, which keeps every digit."""
+    differing: dict[str, Any] = {"mujoco": mujoco.__version__}
+    for (name, value), (_, other) in zip(_numbers(mj_model), _numbers(compiled)):
+        if value.shape == other.shape and not np.array_equal(value, other, equal_nan=True):
+            differing[name] = value.ravel().tolist()
+    return json.dumps(differing).encode()
+
+
+def _restore_digits(mj_model: mujoco.MjModel, digits: bytes) -> None:
+    """Set numbers of a compiled model that its XML has lost; another version of MuJoCo may have other numbers."""
+    values = json.loads(digits)
+    if values.get("mujoco") != mujoco.__version__:
+        return
+    for name, value in _numbers(mj_model):
+        if name in values:
+            *path, last = name.split(".")
+            restored = np.array(values[name], value.dtype).reshape(value.shape)
+            setattr(
+                functools.reduce(getattr, path, mj_model), last, restored if value.ndim else restored.item()
+            )
+
+
+def _numbers(mj_model: mujoco.MjModel) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """All floating-point numbers of a model, by the attribute that holds them, as in `vis.map.znear`."""
+    visual = [f"vis.{name}" for name in dir(mj_model.vis) if not name.startswith("_")]
+    for path in ("", "opt", "stat", *visual):
+        holder = functools.reduce(getattr, filter(None, path.split(".")), mj_model)
+        for name in dir(holder):
+            value = None if name.startswith("_") else getattr(holder, name)
+            if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+                yield f"{path}.{name}".removeprefix("."), np.asarray(value)
 
 
 def _object_names(mj_model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> list[str]:

@@ -61,7 +61,7 @@ class Embedding:
         if self.embed_model:
             blobs["mjb"] = pack_model(self.mj_model)
         if self.spec is not None:
-            blobs["xml"] = pack_spec(self.spec)
+            blobs["xml"] = pack_spec(self.spec, self.mj_model)
         return blobs
 
 
