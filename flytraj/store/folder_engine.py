@@ -35,6 +35,10 @@ SCRATCH = ".flytraj"
 
 _UNFINISHED = (".partial", ".__lock")
 _GROWN = 2**40
+# Threads for files. Each has an arena of memory of its own that is never given back: with 16 a recording grew
+# by 23 MiB from 160 frames to 1,600, with 2 by 4.
+_WRITERS = 2
+_READERS = 16
 _LOCK_PATIENCE = 0.25
 
 
@@ -71,7 +75,7 @@ class FolderEngine:
         self.folder: Path | None = folder
         self._root = folder
         self._lock = FolderLock(folder)
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[tuple[str, int], Any] = {}
         if create:
             try:
                 _make_folder(folder)
@@ -118,7 +122,7 @@ class FolderEngine:
                 self._write_in_child(list(parts))
                 return _FolderWriting(self._root, [])
             return _FolderWriting(
-                self._root, [self._open(p.name, p.document)[p.box].write(p.values) for p in parts]
+                self._root, [self._open(p.name, p.document, _WRITERS)[p.box].write(p.values) for p in parts]
             )
 
     def write(self, parts: Iterable[Part]) -> None:
@@ -136,7 +140,7 @@ class FolderEngine:
 
     def _read(self, name: str, document: dict[str, Any], select: Callable[[Any], Any]) -> NDArray[Any]:
         try:
-            return np.asarray(select(self._open(name, document)).read().result())
+            return np.asarray(select(self._open(name, document, _READERS)).read().result())
         except (ValueError, OSError, RuntimeError) as error:
             if not self._root.exists():
                 raise DatasetNotFoundError(f"The dataset {self._root} is gone.") from error
@@ -210,9 +214,9 @@ class FolderEngine:
         """Whether a recorder, of this process or another, holds the dataset."""
         return is_locked(self._root)
 
-    def _open(self, name: str, document: dict[str, Any]) -> Any:
+    def _open(self, name: str, document: dict[str, Any], n_threads: int) -> Any:
         """Open an array by a document, without an end along `frame`: the committed length is the caller's to keep."""
-        if name not in self._arrays:
+        if (name, n_threads) not in self._arrays:
             shape = [
                 _GROWN if dim == "frame" else size
                 for dim, size in zip(document["dimension_names"], document["shape"], strict=True)
@@ -229,8 +233,9 @@ class FolderEngine:
                 "store_data_equal_to_fill_value": True,
                 "fill_missing_data_reads": False,
             }
-            self._arrays[name] = ts.open(spec, context=_context(), read=True, write=True).result()
-        return self._arrays[name]
+            opened = ts.open(spec, context=_context(n_threads), read=True, write=True)
+            self._arrays[name, n_threads] = opened.result()
+        return self._arrays[name, n_threads]
 
     def _by_zarr(self, *, read_only: bool = True) -> ZarrEngine:
         return ZarrEngine(local_store(self._root, read_only=read_only))
@@ -256,11 +261,11 @@ class FolderEngine:
 
 
 @cache
-def _context() -> Any:
+def _context(n_threads: int) -> Any:
     return ts.Context(
         {
             "cache_pool": {"total_bytes_limit": 0},
-            "file_io_concurrency": {"limit": 16},
+            "file_io_concurrency": {"limit": n_threads},
             # One process writes (FolderLock). TensorStore's own lock files outlive a kill, and are written into
             # without being cut: a shorter shard would end in what the dead process had written.
             "file_io_locking": {"mode": "none"},
