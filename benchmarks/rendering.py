@@ -140,8 +140,8 @@ class _Tree:
         }
 
     def _watch(self) -> None:
-        while not self._done.wait(0.02):
-            self._peak = max(self._peak, _resident(os.getpid()))
+        while not self._done.wait(0.05):
+            self._peak = max(self._peak, _memory_of(os.getpid()))
 
 
 def _cpu_seconds() -> float:
@@ -149,18 +149,20 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _resident(pid: int) -> int:
+def _memory_of(pid: int) -> int:
+    """Bytes of a process and its children, what they share counted once."""
     process = Path(f"/proc/{pid}")
     try:
-        pages = int((process / "statm").read_text().split()[1])
+        lines = (process / "smaps_rollup").read_text().splitlines()
+        kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         children = [
             child
             for task in (process / "task").iterdir()
             for child in (task / "children").read_text().split()
         ]
-    except OSError:
+    except (OSError, StopIteration):
         return 0
-    return pages * os.sysconf("SC_PAGESIZE") + sum(_resident(int(child)) for child in children)
+    return 1024 * kilobytes + sum(_memory_of(int(child)) for child in children)
 
 
 def _load(folder: str) -> Any:
