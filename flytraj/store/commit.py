@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, Part, Writing, chunk_keys
+from flytraj.store.engine import REWRITING, Engine, Part, Writing, chunk_keys, touched_keys
 
 __all__ = [
     "begin_frames",
@@ -106,12 +107,27 @@ def clear_tail(engine: Engine, description: Description) -> None:
     """Fill what lies behind the last frame in the shards that hold it, so that nothing can bring it back."""
     block_frames = description.layout.block_frames
     first = description.n_frames // block_frames * block_frames
+    parts: list[Part] = []
     if first < description.n_frames:
         times, arrays = read_frames(engine, description, first, description.n_frames)
-        begin_frames(engine, description, first, arrays).wait()
-        engine.write([time_part(engine, description, first, times)])
+        parts = [*_shards(description, first, arrays), time_part(engine, description, first, times)]
     elif first % description.layout.time_chunk:
-        engine.write([time_part(engine, description, first, np.empty(0))])
+        parts = [time_part(engine, description, first, np.empty(0))]
+    _rewrite(engine, parts)
+
+
+def _rewrite(engine: Engine, parts: list[Part]) -> None:
+    """Write shards that may be damaged now: made elsewhere, since an engine may look into one that it replaces."""
+    moves = [
+        (f"{REWRITING}/{key}", key)
+        for part in parts
+        for key in touched_keys(part.name, part.document, part.box)
+    ]
+    engine.delete(made for made, _ in moves)
+    engine.write(replace(part, name=f"{REWRITING}/{part.name}") for part in parts)
+    for made, key in moves:
+        engine.replace(key, engine.read(made) or b"")
+    engine.delete(made for made, _ in moves)
 
 
 def frame_chunks(name: str, document: Mapping[str, Any], frames: range) -> Iterator[str]:

@@ -25,8 +25,7 @@ from flytraj.model import dim_labels, fingerprint, kinematic_layout, pack_model,
 from flytraj.schema import Schema
 from flytraj.store.commit import commit, to_json
 from flytraj.store.description import ROOT, Description, group_document
-from flytraj.store.engine import Engine, Part, open_engine
-from flytraj.store.folder_engine import SCRATCH, is_unfinished
+from flytraj.store.engine import SCRATCH, Engine, Part, is_unfinished, open_engine
 from flytraj.store.layout import Layout
 from flytraj.store.recover import recover, warn_set_aside
 

@@ -14,7 +14,24 @@ from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError, WriteError
 
-__all__ = ["Engine", "Index", "Part", "Writing", "chunk_keys", "open_engine", "touched_keys"]
+__all__ = [
+    "REWRITING",
+    "SCRATCH",
+    "Engine",
+    "Index",
+    "Part",
+    "Writing",
+    "chunk_keys",
+    "is_unfinished",
+    "open_engine",
+    "touched_keys",
+]
+
+SCRATCH = ".flytraj"
+"""Folder in a dataset for what is not part of it: block files of a recording that goes on, what was set aside."""
+
+REWRITING = f"{SCRATCH}/rewriting"
+_UNFINISHED = (".partial", ".__lock")
 
 Index = tuple[slice | NDArray[np.int64], ...]
 """One slice or array of integers a dim, taken along each on its own (NumPy's `np.ix_`)."""
@@ -163,3 +180,8 @@ def touched_keys(name: str, document: Mapping[str, Any], index: Index) -> Iterat
         else:
             places.append(np.unique(part // size).tolist())
     return chunk_keys(name, document, places)
+
+
+def is_unfinished(key: str) -> bool:
+    """Whether something is what was being written, under a name of its own, when its writer died."""
+    return key.endswith(_UNFINISHED) or key.startswith(f"{REWRITING}/")

@@ -28,23 +28,14 @@ from flytraj.store.engine import Index, Part, Writing, touched_keys
 from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
 from flytraj.store.zarr_engine import ZarrEngine, local_store
 
-__all__ = ["SCRATCH", "FolderEngine", "is_unfinished"]
+__all__ = ["FolderEngine"]
 
-SCRATCH = ".flytraj"
-"""Folder for the block files of a recording that goes on; it lies in the dataset and goes with the recording."""
-
-_UNFINISHED = (".partial", ".__lock")
 _GROWN = 2**40
 # Threads for files. Each has an arena of memory of its own that is never given back: with 16 a recording grew
 # by 23 MiB from 160 frames to 1,600, with 2 by 4.
 _WRITERS = 2
 _READERS = 16
 _LOCK_PATIENCE = 0.25
-
-
-def is_unfinished(key: str) -> bool:
-    """Whether a file is one that was being written, under a name of its own, when its writer died."""
-    return key.endswith(_UNFINISHED)
 
 
 class _FolderWriting:

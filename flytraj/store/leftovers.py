@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, touched_keys
-from flytraj.store.folder_engine import is_unfinished
+from flytraj.store.engine import Engine, is_unfinished, touched_keys
 from flytraj.store.recover import find_recoverable, find_untrusted
 from flytraj.store.report import Problem
 from flytraj.store.shards import chunk_frames, read_or_error, shard_shape, stretches
@@ -94,6 +93,8 @@ def frame_shards(engine: Engine, description: Description) -> Iterator[tuple[str
 def _is_fill(engine: Engine, name: str, document: dict[str, Any], box: tuple[slice, ...]) -> bool:
     values = read_or_error(engine, name, document, box)
     if isinstance(values, OSError):
-        # A lost shard is reported by its frames that are committed; a damaged tail is one that is used.
-        return engine.read(next(touched_keys(name, document, box))) is None
+        # A lost shard, or a damaged chunk with committed frames in it, is reported by those frames.
+        axis = document["dimension_names"].index("frame")
+        is_shared = box[axis].start % chunk_frames(document, axis)
+        return bool(is_shared) or engine.read(next(touched_keys(name, document, box))) is None
     return bool((np.isnan(values) if values.dtype.kind == "f" else values == 0).all())

@@ -11,8 +11,7 @@ from pathlib import Path
 from flytraj.block import Block, BlockHeader, read_block_header
 from flytraj.store.commit import write_frames
 from flytraj.store.description import Description
-from flytraj.store.engine import Engine
-from flytraj.store.folder_engine import SCRATCH, is_unfinished
+from flytraj.store.engine import SCRATCH, Engine, is_unfinished
 
 __all__ = [
     "FramesSetAsideWarning",

@@ -7,8 +7,7 @@ from typing import Any
 from flytraj.errors import WriteError
 from flytraj.store.commit import clear_tail, commit, to_json
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, open_engine
-from flytraj.store.folder_engine import is_unfinished
+from flytraj.store.engine import Engine, is_unfinished, open_engine
 from flytraj.store.leftovers import frame_shards
 from flytraj.store.recover import aside_folder, recover
 from flytraj.store.report import Problem, Report

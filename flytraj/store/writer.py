@@ -27,8 +27,7 @@ from flytraj.store.commit import (
     write_frames,
 )
 from flytraj.store.description import ROOT, Description
-from flytraj.store.engine import Engine, Writing
-from flytraj.store.folder_engine import SCRATCH
+from flytraj.store.engine import SCRATCH, Engine, Writing
 
 __all__ = ["DatasetWriter", "WriterStats"]
 

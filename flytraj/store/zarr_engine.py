@@ -149,9 +149,11 @@ class ZarrEngine:
 
     def read_labels(self, name: str, document: dict[str, Any]) -> list[str]:
         try:
-            return [str(label) for label in np.asarray(self._array(name, document)[:])]
+            labels = np.asarray(self._array(name, document)[:])
         except (RuntimeError, ValueError) as error:
             raise CorruptDatasetError(f"The labels {name!r} of {self} cannot be read: {error}") from error
+        self._check_present(name, document, (slice(0, len(labels)),), labels)
+        return [str(label) for label in labels]
 
     def all_keys(self) -> Iterator[str]:
         async def collect() -> list[str]:
