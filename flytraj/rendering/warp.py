@@ -347,6 +347,8 @@ def _camera_model(mj_model: mujoco.MjModel, cameras: Mapping[str, int | FreeCame
     for _ in cameras:
         spec.worldbody.add_camera(fovy=mj_model.vis.global_.fovy)
     result = spec.compile()
+    # In float32 a ray depends on the near plane too, and with it what is seen at the edge of a triangle.
+    result.vis.map.znear, result.stat.extent = mj_model.vis.map.znear, mj_model.stat.extent
     for i, camera in enumerate(cameras.values()):
         if not isinstance(camera, FreeCamera):
             for lens in ("fovy", "projection", "sensorsize", "intrinsic"):
