@@ -24,7 +24,7 @@ def test_the_code_runs_in_order(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     made = {path.name for path in tmp_path.iterdir()}
-    assert {"run.zarr", "pair.mp4", "sheet.png"} <= made
+    assert {"run.zarr", "pair.mp4", "sheet.png", "warp.zarr", "swings.zarr", "archive.zarr"} <= made
 
 
 def test_the_two_commands_are_one_line_each() -> None:
