@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    directory: Annotated[Path, typer.Argument(help="Where it goes.", metavar="[DIR]")] = Path("flytraj-demo"),
+    directory: Annotated[Path, typer.Argument(help="Where it goes.", metavar="DIR")] = Path("flytraj-demo"),
     worlds: Annotated[int, typer.Option(min=4, max=100_000, help="Number of worlds.")] = 256,
     seconds: Annotated[float, typer.Option(min=0.2, max=3600, help="Simulated seconds.")] = 6.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a demo that is there.")] = False,
