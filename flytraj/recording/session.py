@@ -138,10 +138,7 @@ class Session:
     ) -> None:
         """Append the frame that is due: `fill` copies fields and channels into rows of the block."""
         blocks = self.check_open()
-        block = blocks.current
-        if block.n_frames == block.capacity:
-            # An interrupt struck before the block was handed over.
-            block = blocks.next_block()
+        block = _block_with_room(blocks)
         i = block.n_frames
         frame = {name: array[i, ...] for name, array in block.arrays.items()}
         fill(frame)
@@ -165,7 +162,7 @@ class Session:
         blocks = self.check_open()
         done = 0
         while done < len(time):
-            block = blocks.current
+            block = _block_with_room(blocks)
             i = block.n_frames
             n = min(len(time) - done, block.capacity - i)
             for name, array in block.arrays.items():
@@ -348,6 +345,12 @@ class Session:
         self.episode[:] = writer.read("episode", writer.n_frames - 1)[:, 0]
         self.clock.restarted[:] = True
         self.clock.resume(writer.last_time() + self.frame_clock.interval)
+
+
+def _block_with_room(blocks: DatasetWriter | MemoryBlocks) -> Block:
+    block = blocks.current
+    # It is full if an interrupt struck before it was handed over.
+    return blocks.next_block() if block.n_frames == block.capacity else block
 
 
 def _world_indices(n_worlds: int, worlds: Iterable[int] | None) -> NDArray[np.int64]:
