@@ -80,6 +80,21 @@ def check(ds: xr.Dataset, frames: list[Any]) -> None:
     assert np.array_equal(ds.episode.values.T, episode)
 
 
+@pytest.mark.parametrize(("fps", "n_frames", "shortest"), [(24, 720, 4), (40, 1200, 2)])
+def test_a_tie_on_the_grid_gives_no_frame_twice(
+    model: mujoco.MjModel, fps: float, n_frames: int, shortest: int
+) -> None:
+    """4 1/6 and 2 1/2 steps a frame: some places lie in the middle between two steps."""
+    counting = Counting(model, 1)
+    with WarpTrajectoryRecorder(model, 1, output_fps=fps) as recorder:
+        for _ in range(3000):
+            recorder.record_as_needed(counting.data)
+            counting.step()
+        steps = recorder.trajectories[0].qpos[:, 0]
+    assert len(steps) == n_frames
+    assert np.diff(steps).min() == shortest
+
+
 def test_staggered_resets_go_by_a_slow_and_obvious_reference(model: mujoco.MjModel, tmp_path: Path) -> None:
     """Masks at random steps, worlds set back twice in a row, and on to keyframes that lie ahead."""
     rng = np.random.default_rng(1)
@@ -175,17 +190,24 @@ def test_a_million_steps_are_counted_to_the_nanosecond(tmp_path: Path) -> None:
     assert len(steps[0]) == 971
 
 
-def test_steps_are_counted_where_time_stands_still(model: mujoco.MjModel, tmp_path: Path) -> None:
-    """At 65536 s a step of 2 ms no longer changes a float32."""
+@pytest.mark.parametrize(("n_steps", "start"), [(1, 65536.0), (3, 65535.9)])
+def test_steps_are_counted_where_time_stands_still(tmp_path: Path, n_steps: int, start: float) -> None:
+    """From 65536 s on a step of 3.5 ms no longer changes a float32: calls go on as they did."""
+    model = model_with_keys(timestep=0.0035)
     counting = Counting(model, 2)
-    counting.reset(slice(None), 65536.0)
-    with WarpTrajectoryRecorder(model, 2, store=tmp_path / "run.zarr") as recorder:
+    counting.reset(slice(None), start)
+    start = float(np.float32(start))
+    with WarpTrajectoryRecorder(
+        model, 2, store=tmp_path / "run.zarr", playback_speed=12 * 0.0035, output_fps=1
+    ) as recorder:
         for step in range(100):
-            counting.step()
-            assert recorder.record_as_needed(counting.data) == (step % 4 == 0)
+            assert recorder.record_as_needed(counting.data) == (step * n_steps % 12 == 0)
+            counting.step(n_steps)
     assert counting.data.time.numpy()[0] == 65536
     ds = open_dataset(tmp_path / "run.zarr")
-    np.testing.assert_allclose(ds.sim_time[0] - 65536, np.arange(25) * 0.008, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        ds.sim_time[0], start + ds.qpos[0, :, 0].astype(int) * 0.0035, rtol=0, atol=1e-9
+    )
     assert not ds.episode.any()
 
 

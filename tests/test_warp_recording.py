@@ -87,7 +87,7 @@ def test_a_captured_graph_gives_the_same_dataset(model: mujoco.MjModel, tmp_path
     def run(name: str, record: Callable[[Simulation, Any, int], None]) -> Path:
         simulation = Simulation(model, 5)
         with ftw.WarpTrajectoryRecorder(
-            model, 5, worlds=[4, 0, 2], fields=FIELDS, store=tmp_path / name, ring_frames=8
+            model, 5, worlds=[4, 0, 2], fields=FIELDS, store=tmp_path / name, ring_frames=9
         ) as recorder:
             for step in range(120):
                 if step == 30:
@@ -197,6 +197,8 @@ def test_resets_and_appending_go_as_on_the_cpu(model: mujoco.MjModel, tmp_path: 
 
         with make(mode="w-") as recorder:
             run(recorder, 10)
+            recorder.reset(discard=True)
+            run(recorder, 10)
             recorder.reset()
             assert run(recorder, 5) == [True, False, False, False, True]
             recorder.begin_episode([2])
@@ -206,7 +208,12 @@ def test_resets_and_appending_go_as_on_the_cpu(model: mujoco.MjModel, tmp_path: 
             assert run(recorder, 3) == [True, False, False]
             recorder.begin_episode()
             counting.reset([0])
-            run(recorder, 7)
+            run(recorder, 2)
+            # Both: what the clock has seen, and what it is told.
+            counting.reset([0])
+            run(recorder, 1)
+            recorder.begin_episode([2])
+            run(recorder, 4)
             with pytest.raises(FieldNotFoundError, match="World 1 is not recorded"):
                 recorder.begin_episode([1])
             assert [trajectory.n_frames for trajectory in recorder.trajectories] == [3, 3]
@@ -267,12 +274,12 @@ def test_a_ring_that_overruns_says_how_often_to_drain(model: mujoco.MjModel) -> 
                 recorder.enqueue(counting.data)
                 counting.step()
 
-        # Three frames between two calls are what is promised, however often.
-        for _ in range(10):
-            run(3)
+        # Two frames between two calls are what is promised, however often.
+        for _ in range(15):
+            run(2)
             recorder.drain()
         run(8)
-        with pytest.raises(RingOverrunError, match=r"holds 6.*at least every 3 frames, which are 12 steps"):
+        with pytest.raises(RingOverrunError, match=r"holds 6.*at least every 2 frames, which are 8 steps"):
             recorder.flush()
         run(1)
         steps = recorder.trajectories[0].qpos[:, 0].astype(int) // 4
@@ -399,9 +406,11 @@ def test_what_does_not_fit_is_named(model: mujoco.MjModel, tmp_path: Path) -> No
             recorder.enqueue(mujoco.MjData(model))
     with pytest.raises(FieldNotFoundError, match="no solver_fwdinv"):
         ftw.WarpTrajectoryRecorder(model, 3, fields=["solver_fwdinv"], store=path)
-    with pytest.raises(InvalidArgumentError, match="ring_frames must be at least 4, found 3"):
+    with pytest.raises(InvalidArgumentError, match="ring_frames must be at least 4, found 3") as raised:
         ftw.WarpTrajectoryRecorder(model, 3, ring_frames=3, store=path)
     assert not path.exists()
+    # Nothing holds the store, though the error still holds the recorder that failed.
+    assert raised.traceback
     ftw.WarpTrajectoryRecorder(model, 3, store=path).close()
 
 

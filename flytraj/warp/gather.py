@@ -77,6 +77,8 @@ class Gather:
         self._places = [ring.view(variable.name, word) for word in (_WIDE_WORDS[self._word], self._word)]
         self._source: Any = None
         self._launch: Any = None
+        # Not when it is first used, which may be in a capture.
+        wp.load_module(__name__, device=ring.rows.device)
 
     def bind(self, source: Any) -> None:
         """Read from an array `(n_worlds, …)`.

@@ -107,10 +107,10 @@ class WarpTrajectoryRecorder:
             self._clock = DeviceClock(frame_clock, mj_model.key_time, self._ring)
             variables = [*session.schema.fields, *(session.schema[name] for name in checked.channels)]
             self._gathers = {v.name: Gather(self._ring, v, n_worlds) for v in variables if v.row_bytes}
+            session.start(np.float32)
         except BaseException:
             session.abandon()
             raise
-        session.start(np.float32)
         self._session = session
         self._time_shape = (n_worlds,)
         self._fields = [v.name for v in session.schema.fields if v.row_bytes]
@@ -176,8 +176,8 @@ class WarpTrajectoryRecorder:
     def enqueue(self, mjw_data: mjw.Data, **channels: wp.array) -> None:
         """Let the device record the state of the selected worlds if a frame is due. Does not wait for it.
 
-        It may be captured in a graph with the simulation's step; the arrays are then those of this call. Call it
-        once a simulation step, and `drain` before the ring is full.
+        It may be captured in a graph with the simulation's step; the arrays are then those of this call, and the
+        recorder must live as long as the graph. Call it once a simulation step, and `drain` before the ring is full.
 
         Args:
             mjw_data: The simulation's data, on the recorder's device.
@@ -198,7 +198,7 @@ class WarpTrajectoryRecorder:
 
         It starts to copy the frames that were finished by the last call, and hands those copied since then to
         the writer, so that neither the device nor the host waits for the other. `flush` moves them all. Call it
-        where the simulation's stream is Warp's current one, at least every half ring of frames.
+        where the simulation's stream is Warp's current one, at least every third of a ring of frames.
 
         Raises:
             RingOverrunError: The ring was full and frames were lost; the message says how often to drain.

@@ -177,9 +177,9 @@ class Ring:
             rest = n - before_the_seam
             wp.copy(buffer, self._memory, before_the_seam * size, 0, rest * size, stream)
         self._moved += n
+        wp.launch(_set, 1, [self._moved], [self.tail], device=self._device, stream=stream)
         if stream is not None:
             stream.record_event(self._arrived[self._turn])
-        wp.launch(_set, 1, [self._moved], [self.tail], device=self._device, stream=stream)
 
     def _wait(self, event: wp.Event | None) -> None:
         if event is not None:
@@ -190,7 +190,8 @@ class Ring:
         if lost <= 0:
             return
         self._reported += lost
-        frames = self._half
+        # Frames of two calls wait while those of the one before are copied.
+        frames = self.n_frames // 3
         raise RingOverrunError(
             f"{lost} frames are lost: the ring on the device holds {self.n_frames}, and they came before there was "
             f"place. Call drain() at least every {frames} frames, which are {int(frames * self._steps_per_frame)} "
