@@ -2,6 +2,10 @@
 
 Recorders stream the state of all worlds, as they are simulated, into chunked Zarr arrays; xarray gives lazy
 views of any worlds and any stretch of time; CPU and GPU renderers turn a view into videos.
+
+`flytraj.warp` has what runs on MuJoCo Warp. What a view can do beyond xarray, `ds.traj`, is in
+`flytraj.view.TrajAccessor`; what all recorders can be told, in `flytraj.recording.options.Options`; errors are in
+`flytraj.errors`. Also: `flytraj.windows`, `flytraj.kinematics`, `flytraj.testing`.
 """
 
 import importlib

@@ -1,0 +1,44 @@
+"""Build the API reference from the docstrings: `python docs/reference.py FOLDER`. Warnings are errors."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import pdoc
+
+import flytraj
+import flytraj.warp
+
+PAGES = [
+    "flytraj",
+    "flytraj.warp",
+    "flytraj.view",
+    "flytraj.windows",
+    "flytraj.kinematics",
+    "flytraj.recording.options",
+    "flytraj.rendering.frames",
+    "flytraj.store.report",
+    "flytraj.errors",
+    "flytraj.testing",
+    *(["flytraj.torch"] if find_spec("torch") else []),
+]
+
+
+def build(folder: Path) -> None:
+    """Write a page for each module in PAGES, and one to start from."""
+    for module in (flytraj, flytraj.warp):
+        for name in module.__all__:
+            getattr(module, name)  # public names are loaded on first use, and pdoc shows what is loaded
+    specs = [spec for page in PAGES for spec in (page, rf"!{page}\..+")]
+    pdoc.render.configure(docformat="google", show_source=False, footer_text=f"flytraj {flytraj.__version__}")
+    with warnings.catch_warnings(action="error"):
+        pdoc.pdoc(*specs, output_directory=folder)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"Usage: {sys.argv[0]} FOLDER")
+    build(Path(sys.argv[1]))
