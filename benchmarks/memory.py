@@ -19,7 +19,7 @@ _DISTINCT_FRAMES = 32
 
 def run(settings: Settings) -> list[Table]:
     """Record few and many frames of the same worlds."""
-    n_worlds, lengths = (128, (256, 2048)) if settings.quick else (2048, (512, 4096))
+    n_worlds, lengths = 2048, ((128, 256) if settings.quick else (512, 4096))
     cases = {
         str(n): Case(
             f"flytraj, {n} frames",

@@ -121,22 +121,22 @@ def _recorder(recorder: str, model: Any, *, playback_speed: float) -> Any:
 
 
 def _call_us(recorder: Any, data: Any, n_calls: int, step: float) -> float:
-    """Microseconds of a call, without what the loop takes itself; the best of five stretches."""
+    """Microseconds of a call, without what the loop takes itself; the best of seven stretches of each."""
     call = recorder.record_as_needed
     data.time = 0.0
     call(data)
-    best = np.inf
-    for _ in range(5):
+    empty, full = [], []
+    for _ in range(7):
         began = time.perf_counter()
         for _ in range(n_calls):
             data.time += step
-        empty = time.perf_counter() - began
+        empty.append(time.perf_counter() - began)
         began = time.perf_counter()
         for _ in range(n_calls):
             data.time += step
             call(data)
-        best = min(best, time.perf_counter() - began - empty)
-    return float(best) / n_calls * 1e6
+        full.append(time.perf_counter() - began)
+    return (min(full) - min(empty)) / n_calls * 1e6
 
 
 def _simulation_table(settings: Settings) -> Table:
@@ -194,7 +194,7 @@ def _call_table(settings: Settings) -> Table:
         ["", "no frame due", "frame due"],
         [[o.label, f"{o.median('idle_us'):.2f}", f"{o.median('due_us'):.2f}"] for o in measured],
         [
-            f"Best of five stretches in a process, medians of {settings.rounds} rounds; each in its own Python.",
+            f"Best of seven stretches in a process, medians of {settings.rounds} rounds; each in its own Python.",
             *skip_reason(outcomes.values()),
         ],
         [

@@ -45,6 +45,12 @@ def open_reader(path: Path) -> Reader:
     return read
 
 
+def sample_windows(path: Path, n_windows: int, length: int) -> NDArray[np.float32]:
+    """Random windows in one call, `(n_windows, length, nq)`."""
+    windows: NDArray[np.float32] = ft.open_dataset(path).traj.sample_windows(n_windows, length, rng=0)
+    return windows
+
+
 def _recorder(path: Path, frames: Frames, **options: Any) -> ft.BatchTrajectoryRecorder:
     _, n_worlds, nq = frames.shape
     return ft.BatchTrajectoryRecorder(
