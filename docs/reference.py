@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import MagicMock
 
 import pdoc
 
@@ -26,9 +31,30 @@ PAGES = [
     *(["flytraj.torch"] if find_spec("torch") else []),
 ]
 
+OPTIONAL = ("matplotlib", "mjviser", "viser")
+
+
+class StandIns(MetaPathFinder, Loader):
+    """Lets optional packages be imported that are not installed: only their names are of interest here."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """A module of an optional package, which nothing else has found."""
+        del path, target
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in OPTIONAL else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """A module that has every name."""
+        return MagicMock(name=spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
 
 def build(folder: Path) -> None:
     """Write a page for each module in PAGES, and one to start from."""
+    sys.meta_path.append(StandIns())
     for module in (flytraj, flytraj.warp):
         for name in module.__all__:
             getattr(module, name)  # public names are loaded on first use, and pdoc shows what is loaded
