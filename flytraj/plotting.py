@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-__all__ = ["plot_view"]
+__all__ = ["Series", "find_series", "plot_view"]
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def plot_view(
         label: What the legend calls these worlds, which then have one colour.
     """
     kinds = {joint["name"]: str(joint["type"]) for joint in (layout or {}).get("joints", ())}
-    series = [found for name in names for found in _find(view, kinds, name)]
+    series = [found for name in names for found in find_series(view, kinds, name)]
     if not series:
         raise InvalidArgumentError(f"Name what to plot, such as {_examples(view)}.")
     if len(series) > _MOST_PANELS:
@@ -126,7 +126,7 @@ def plot_view(
     return panels
 
 
-def _find(view: xr.Dataset, kinds: dict[str, str], name: str) -> list[Series]:
+def find_series(view: xr.Dataset, kinds: dict[str, str], name: str) -> list[Series]:
     """What a name stands for: a coordinate, all of a joint's, a variable, or some of its components."""
     if "nq" in view.coords and _matching(_labels(view["qpos"], "nq"), name):
         return _components(view, kinds, "qpos", [name], bare=True)
@@ -193,7 +193,7 @@ def _matching(labels: list[str], name: str) -> list[int]:
 
 
 def _one(view: xr.Dataset, kinds: dict[str, str], name: str) -> Series:
-    found = _find(view, kinds, name)
+    found = find_series(view, kinds, name)
     if len(found) != 1:
         shown = ", ".join(one.name for one in found[:_MOST_PANELS])
         raise InvalidArgumentError(f"x must be one coordinate; {name!r} stands for {shown}.")

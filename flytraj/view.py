@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
+    from flytraj.viewing.page import Page
+
 __all__ = ["Handle", "TrajAccessor"]
 
 
@@ -329,6 +331,12 @@ class TrajAccessor:
         from flytraj.rendering.notebook import render_view
 
         return render_view(self._view, cameras, output_path, **options)
+
+    def view(self, mj_model: mujoco.MjModel | None = None, **options: Any) -> Page:
+        """Show the worlds in 3D on a page in the browser; see `flytraj.viewing.open_page`."""
+        from flytraj.viewing import open_page
+
+        return open_page(self._worlds_view(), self._layout(), mj_model or self.model(), **options)
 
     def to_npz(self, directory: str | PathLike[str]) -> list[Path]:
         """Write one `.npz` a world, see `flytraj.export_npz`."""

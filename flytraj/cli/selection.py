@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError
+from flytraj.ranges import parse_numbers
 from flytraj.trajectory import Clip
 
 __all__ = ["nearest_frames", "parse_numbers", "parse_time", "select", "select_clips"]
-
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_MOST_NUMBERS = 10_000_000
-
-
-def parse_numbers(text: str, option: str) -> list[int]:
-    """Numbers from `3,7,40-47`, in that order, each once.
-
-    Args:
-        text: What was given.
-        option: To what option, for the error.
-
-    Raises:
-        InvalidArgumentError: The text is no such list.
-    """
-    numbers: dict[int, None] = {}
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise InvalidArgumentError(
-                f"{option} takes numbers and ranges such as 3,7,40-47, found {text!r}."
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < first + _MOST_NUMBERS:
-            raise InvalidArgumentError(f"{option} {text}: {part.strip()} is no range from low to high.")
-        numbers |= dict.fromkeys(range(first, last + 1))
-    return list(numbers)
 
 
 def parse_time(text: str) -> tuple[float | None, float | None]:
