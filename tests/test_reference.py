@@ -16,7 +16,7 @@ from flytraj.view import TrajAccessor
 
 pytest.importorskip("pdoc", reason="the API reference is built by pdoc (extra docs)")
 
-SCRIPT = Path(__file__).parents[1] / "docs" / "reference.py"
+SCRIPT = Path(__file__).parents[1] / ".ci" / "reference.py"
 
 
 @pytest.fixture(scope="module")

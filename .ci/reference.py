@@ -1,4 +1,4 @@
-"""Build the API reference from the docstrings: `python docs/reference.py FOLDER`. Warnings are errors."""
+"""Build the API reference from the docstrings: `python .ci/reference.py FOLDER`. Warnings are errors."""
 
 from __future__ import annotations
 
