@@ -16,6 +16,7 @@ from zarr.storage import MemoryStore
 import flytraj as ft
 from flytraj import testing
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError, ModelMismatchError
+from flytraj.kinematics import compute
 
 MODEL = testing.tiny_model().compile()
 N_WORLDS, N_FRAMES = 6, 40
@@ -218,12 +219,12 @@ def test_kinematics_are_mujocos_bit_for_bit(ds: xr.Dataset, name: str) -> None:
 
 def test_kinematics_are_lazy_labelled_and_sliceable(ds: xr.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    import flytraj.view
 
-    compute = flytraj.view.compute
-    monkeypatch.setattr(
-        flytraj.view, "compute", lambda m, n, q, *rest: (calls.append(len(q)), compute(m, n, q, *rest))[1]
-    )
+    def counted(mj_model: mujoco.MjModel, name: str, qpos: np.ndarray, *rest: Any) -> Any:
+        calls.append(len(qpos))
+        return compute(mj_model, name, qpos, *rest)
+
+    monkeypatch.setattr("flytraj.view.compute", counted)
     computed = ds.traj.kinematics("xpos", "site_xpos")
     assert computed.xpos.dims == ("world", "frame", "nbody", "xyz")
     assert computed.site_xpos.nsite.values.tolist() == ["tip", "sole"]
