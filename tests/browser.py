@@ -21,10 +21,20 @@ from websockets.sync.client import ClientConnection, connect
 
 __all__ = ["Browser", "chromium", "open_browser"]
 
-_FLAGS = """--headless --no-sandbox --disable-gpu-sandbox --use-gl=angle --use-angle=swiftshader
---enable-unsafe-swiftshader --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --disable-extensions --mute-audio --hide-scrollbars
---remote-debugging-port=0""".split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--remote-debugging-port=0",
+]
 
 
 def chromium() -> str | None:
@@ -117,7 +127,13 @@ class Browser:
 def open_browser(executable: str, width: int = 1280, height: int = 800) -> Iterator[Browser]:
     """Start a browser, with a profile of its own that is thrown away."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [executable, *_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank"]
+        command = [
+            executable,
+            *_FLAGS,
+            f"--user-data-dir={profile}",
+            f"--window-size={width},{height}",
+            "about:blank",
+        ]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 with connect(_page_address(Path(profile)), max_size=None, proxy=None) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from flytraj.cli.exits import NOT_POSSIBLE_HERE
-from flytraj.cli.options import DatasetPath, Json, Time, Worlds
+from flytraj.cli.options import DatasetPath, Json, ModelFile, Time, Worlds
 from flytraj.errors import InvalidArgumentError, WriteError
 
 __all__ = ["register"]
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command(epilog="Example: flytraj info demo.zarr")(info)
     app.command(epilog="Example: flytraj plot demo.zarr -o height.png --joint fly/z --world 0-7")(plot)
+    app.command(epilog="Example: flytraj view demo.zarr --world 0-3 --joint fly/z")(view)
     app.command(epilog="Example: flytraj doctor")(doctor)
 
 
@@ -80,3 +82,32 @@ def plot(
     except OSError as error:
         raise WriteError(f"The plot {output} cannot be written: {error.strerror or error}.") from error
     typer.echo(output)
+
+
+def view(
+    path: DatasetPath,
+    world: Worlds = None,
+    joint: Annotated[
+        list[str] | None, typer.Option(help="What to plot, as for plot; repeat it for more.")
+    ] = None,
+    model: ModelFile = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port to listen at. Default: 8080, or the next free one.", min=1, max=65535),
+    ] = None,
+) -> None:
+    """Show worlds in 3D on a page in the browser, with a time slider and plots. Ctrl-C ends it."""
+    from flytraj.cli.options import choose_model
+    from flytraj.cli.selection import select
+    from flytraj.dataset import open_dataset
+
+    ds = open_dataset(path)
+    worlds = None if world is None else select(ds, world)["world"].values.tolist()
+    mj_model = choose_model(ds, model)
+    with ds.traj.view(mj_model, worlds=worlds, names=joint or (), host=host, port=port) as page:
+        typer.echo(f"{path} is shown at {page.url} until Ctrl-C.")
+        with contextlib.suppress(KeyboardInterrupt):
+            page.wait()

@@ -12,6 +12,7 @@ __all__ = ["ALL", "NOTHING", "Controls"]
 ALL = "all"
 NOTHING = "nothing"
 _SPEEDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_MOST_EPISODES = 1000
 _TABLE = """<div style="font-size:0.8em;padding:0 1em 0.5em 1em">
 <table style="width:100%;text-align:right;font-variant-numeric:tabular-nums">
 <tr style="opacity:0.6"><td></td><td>world</td><td>episode</td><td>time (s)</td></tr>{body}</table>{more}</div>"""
@@ -29,6 +30,10 @@ class Controls:
         spacing: Distance between worlds to begin with, in metres.
         speed: Speed to begin with.
         names: Names of the coordinates that can be plotted.
+
+    Attributes:
+        is_playing: Whether time goes on.
+        rows: What the table of worlds shows: colour, id, number of the episode, simulation time in seconds.
     """
 
     def __init__(
@@ -43,13 +48,16 @@ class Controls:
         names: Sequence[str],
     ) -> None:
         self.is_playing = False
+        self.rows: list[tuple[str, int, int, float]] = []
         self._names_wanted: list[str] = []
         self._plots_unwanted = False
         self._notice = gui.add_html("", visible=False)
         with gui.add_folder(f"Worlds ({n_worlds:,} recorded)"):
             self.worlds = gui.add_text("Worlds", worlds, hint="Ids and ranges of worlds, such as 3,7,40-47.")
             self.episode = gui.add_dropdown(
-                "Episode", [ALL], hint="One episode of each world, all from its start; or all that was recorded."
+                "Episode",
+                [ALL],
+                hint="One episode of each world, all from its start; or all that was recorded.",
             )
             self.follow = gui.add_dropdown(
                 "Follow",
@@ -59,7 +67,12 @@ class Controls:
                 hint="A body that stays in the middle of its world's place.",
             )
             self.spacing = gui.add_slider(
-                "Spacing", 0.0, 4 * spacing, spacing / 20, spacing, hint="Metres between worlds; 0 lays them together."
+                "Spacing",
+                0.0,
+                4 * spacing,
+                spacing / 20,
+                spacing,
+                hint="Metres between worlds; 0 lays them together.",
             )
         with gui.add_folder("Time"):
             self._play = gui.add_button("Play", icon=viser.Icon.PLAYER_PLAY)
@@ -93,7 +106,7 @@ class Controls:
 
     def offer(self, n_frames: int, episodes: Sequence[int]) -> None:
         """Offer other frames and episodes."""
-        options = (ALL, *map(str, episodes))
+        options = (ALL, *map(str, episodes[:_MOST_EPISODES]))
         if options != tuple(self.episode.options):
             self.episode.options = options
         self.frame.max = max(0, n_frames - 1)
@@ -105,6 +118,7 @@ class Controls:
             rows: For each world its colour, its id, the number of the episode, and the simulation time.
             n_more: Number of worlds that are not in the table.
         """
+        self.rows = list(rows)
         body = "".join(
             f'<tr><td style="color:{color}">&#9632;</td><td>{world}</td><td>{episode}</td><td>{time:.3f}</td></tr>'
             for color, world, episode, time in rows

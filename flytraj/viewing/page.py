@@ -39,7 +39,8 @@ _PANEL_WIDTH = 420
 class Page:
     """A page in the browser that shows recorded worlds; served until it is closed.
 
-    `page.url` is where it is. `page.wait()` waits until it is closed, or Ctrl-C.
+    Attributes:
+        controls: What is chosen, which may also be set from here: `page.controls.frame.value = 40`.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Page:
         gui.main_panel.set_width(_PANEL_WIDTH)
         self._bodies = free_bodies(mj_model)
         known = names_to_plot(view)
-        self._controls = Controls(
+        self.controls = Controls(
             gui,
             worlds=_as_text(worlds),
             n_worlds=view.sizes["world"],
@@ -127,12 +128,15 @@ class Page:
         )
         self._scene = WorldsScene(self._server, mj_model)
         camera, extent = self._server.initial_camera, float(mj_model.stat.extent)
-        camera.fov, camera.near, camera.far = math.radians(mj_model.vis.global_.fovy), extent / 100, extent * 300
-        self._plots = Plots(gui, self._controls.plots, view, layout)
+        camera.fov = math.radians(mj_model.vis.global_.fovy)
+        camera.near, camera.far = extent / 100, extent * 300
+        self._plots = Plots(self._server, self.controls.plots, view, layout)
         for name in names or [name for name in known if name.endswith("/z")][:1] or known[:1]:
             self._plots.add(name)
         self._chosen = self._wanted()
-        self._arranged = self._shown = self._told = ()
+        self._arranged: tuple[Any, ...] = ()
+        self._shown: tuple[Any, ...] = ()
+        self._told: int | None = None
         self._place, self._ticked, self._tell_at = 0.0, time.monotonic(), 0.0
         self._wrong = {"choice": "", "frame": ""}
         self._take(self._tracks)
@@ -143,6 +147,7 @@ class Page:
                 self._tick()
         except BaseException as error:
             self._failure = error
+            self.controls.warn(f"The page has stopped: {error!r}")
 
     def _tick(self) -> None:
         """Show what is chosen, where it differs from what is shown. An error is told once, and the page goes on."""
@@ -156,7 +161,7 @@ class Page:
             if now >= self._tell_at:
                 self._tell(place)
                 self._tell_at = now + _READOUT
-        self._controls.warn(self._wrong["choice"] or self._wrong["frame"])
+        self.controls.warn(self._wrong["choice"] or self._wrong["frame"])
 
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
@@ -166,44 +171,47 @@ class Page:
             self._wrong[what] = str(error)
 
     def _wanted(self) -> tuple[str, str]:
-        return self._controls.worlds.value, self._controls.episode.value
+        return self.controls.worlds.value, self.controls.episode.value
 
     def _choose(self) -> None:
         """Take the worlds and the episode that are chosen now."""
         wanted = self._wanted()
         if wanted == self._chosen:
             return
-        self._chosen = wanted
+        (_, before), self._chosen = self._chosen, wanted
         worlds, episode = wanted
-        tracks = _choose(self._view, parse_numbers(worlds, "Worlds"), None if episode == ALL else int(episode))
+        tracks = _choose(
+            self._view, parse_numbers(worlds, "Worlds"), None if episode == ALL else int(episode)
+        )
         self._wrong["choice"] = ""
+        if episode != before:
+            self._place = 0.0
         self._take(tracks)
 
     def _take(self, tracks: list[Track]) -> None:
         """Show these from now on."""
         self._tracks = tracks
         n_frames = max(track.n_frames for track in tracks)
-        self._controls.offer(n_frames, sorted({int(number) for track in tracks for number in track.numbers}))
-        self._plots.follow(tracks, from_start=self._controls.episode.value != ALL)
+        self.controls.offer(n_frames, sorted({int(number) for track in tracks for number in track.numbers}))
+        self._plots.follow(tracks, from_start=self.controls.episode.value != ALL)
         self._scene.label([f"world {track.clip.world_id}" for track in tracks])
         if self._place >= n_frames:
             self._place = 0.0
-        self._controls.frame.value = int(self._place)
-        self._shown = self._told = ()
+        self.controls.frame.value = int(self._place)
+        self._shown, self._told = (), None
 
     def _advance(self, elapsed: float) -> int:
         """The place of the slider: where it was put, or where playing has got to."""
-        slider = self._controls.frame
+        slider, n_frames = self.controls.frame, max(track.n_frames for track in self._tracks)
         if slider.value != int(self._place):
-            self._place = float(slider.value)
-        elif self._controls.is_playing:
-            self._place += elapsed * self._controls.speed / self._interval
-            self._place %= max(track.n_frames for track in self._tracks)
-            slider.value = int(self._place)
+            self._place = float(min(max(0, slider.value), n_frames - 1))
+        elif self.controls.is_playing:
+            self._place = (self._place + elapsed * self.controls.speed / self._interval) % n_frames
+        slider.value = int(self._place)
         return int(self._place)
 
     def _show(self, place: int) -> None:
-        spacing, follow = self._controls.spacing.value, self._bodies.get(self._controls.follow.value)
+        spacing, follow = self.controls.spacing.value, self._bodies.get(self.controls.follow.value)
         arranged = (len(self._tracks), follow)
         if arranged != self._arranged:
             self._arranged = arranged
@@ -217,21 +225,21 @@ class Page:
 
     def _tell(self, place: int) -> None:
         """Bring the plots and the table of worlds up to date; less often, as they are slower than the worlds."""
-        remove, names = self._controls.plots_wanted()
+        remove, names = self.controls.plots_wanted()
         if remove:
             self._plots.clear()
         for name in names:
             self._plots.add(name)
-        if self._told == (place,) and not (remove or names):
+        if self._told == place and not (remove or names):
             return
-        self._told = (place,)
+        self._told = place
         self._plots.show(place)
         rows = []
         for i, track in enumerate(self._tracks[:_MOST_ROWS]):
             frame = track.frame(place)
             block, at = self._blocks.read(track.clip, frame)
             rows.append((color(i), track.clip.world_id, track.episode(frame), float(block.time[at])))
-        self._controls.tell(rows, n_more=len(self._tracks) - len(rows))
+        self.controls.tell(rows, n_more=len(self._tracks) - len(rows))
 
     def _look(self, spacing: float, follow: int | None) -> None:
         """Point all cameras at the worlds, and those of pages that will be opened."""
@@ -247,8 +255,8 @@ class Page:
 
 
 def _choose(view: xr.Dataset, worlds: Sequence[int], episode: int | None) -> list[Track]:
-    if len(worlds) > _MOST_WORLDS:
-        raise InvalidArgumentError(f"{len(worlds)} worlds are too many to show; {_MOST_WORLDS} fit: choose fewer.")
+    if not 1 <= len(worlds) <= _MOST_WORLDS:
+        raise InvalidArgumentError(f"Choose 1 to {_MOST_WORLDS} worlds to show, not {len(worlds):,}.")
     return choose_tracks(view, worlds, episode)
 
 
@@ -275,7 +283,9 @@ def _serve(host: str, port: int | None) -> Any:
             reason = getattr(error, "strerror", None) or str(error)
     else:
         where = f"{host}:{port}" if port is not None else host
-        raise InvalidArgumentError(f"No page can be served at {where}: {reason}. Choose another host or port.")
+        raise InvalidArgumentError(
+            f"No page can be served at {where}: {reason}. Choose another host or port."
+        )
     with contextlib.redirect_stdout(io.StringIO()):
         server = viser.ViserServer(host, found, verbose=False)
     # A message from the page could else open a tunnel to it from the internet.

@@ -18,7 +18,18 @@ __all__ = ["PALETTE", "Plots", "color", "names_to_plot"]
 
 Floats = NDArray[np.float64]
 
-PALETTE = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+PALETTE = (
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#d62728",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#7f7f7f",
+    "#bcbd22",
+    "#17becf",
+)
 """Colours of the worlds, in the order they are shown."""
 
 _WINDOW = 1000
@@ -54,19 +65,23 @@ class Plots:
     Only frames around the one shown are read, and again when it comes near their end.
 
     Args:
-        gui: The `viser.GuiApi`.
+        server: The `viser.ViserServer`.
         folder: Where on the page the plots go.
         view: The view, with dims (world, frame, …).
         layout: The kinematic layout of its model, or None.
+
+    Attributes:
+        handles: The plots on the page, some of them hidden.
     """
 
-    def __init__(self, gui: Any, folder: Any, view: xr.Dataset, layout: dict[str, Any] | None) -> None:
-        self._gui = gui
+    def __init__(self, server: Any, folder: Any, view: xr.Dataset, layout: dict[str, Any] | None) -> None:
+        self._server = server
         self._folder = folder
         self._view = view
         self._kinds = {joint["name"]: str(joint["type"]) for joint in (layout or {}).get("joints", ())}
+        self._interval = float(view.attrs["playback_speed"]) / float(view.attrs["output_fps"])
         self._series: list[Series] = []
-        self._handles: list[Any] = []
+        self.handles: list[Any] = []
         self._tracks: list[Track] = []
         self._from_start = False
         self._window = slice(0, 0)
@@ -99,25 +114,19 @@ class Plots:
 
     def show(self, place: int) -> None:
         """Plot the frames around a place of the slider, and mark it."""
-        if not self._series or not self._tracks:
-            return
-        window = _window_at(place, max(track.n_frames for track in self._tracks), self._window)
-        if window != self._window:
-            self._lines = [self._read(series, window) for series in self._series]
-            self._window = window
-        data = [_with_mark(x, lines, place - window.start) for x, lines in self._lines]
-        if not self._handles:
-            with self._folder:
-                self._handles = [self._plot(*both) for both in zip(self._series, data, strict=True)]
-            return
-        for handle, arrays in zip(self._handles, data, strict=True):
-            handle.data = arrays
+        if self._tracks:
+            window = _window_at(place, max(track.n_frames for track in self._tracks), self._window)
+            is_new, self._window = window != self._window, window
+            if is_new:
+                self._lines = [self._read(series, window) for series in self._series]
+            with self._server.atomic():
+                for i, (x, lines) in enumerate(self._lines):
+                    self._plot(i, _with_mark(x, lines, place - window.start), is_new=is_new)
+                for handle in self.handles[len(self._lines) :]:
+                    handle.visible = False
 
     def _forget(self) -> None:
-        """Let the next `show` make the plots anew: a plot keeps its scales when its data change."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Let the next `show` read and set up all plots anew."""
         self._window = slice(0, 0)
 
     def _read(self, series: Series, window: slice) -> tuple[Floats, Floats]:
@@ -132,26 +141,54 @@ class Plots:
         return x, lines
 
     def _times(self, track: Track, window: slice) -> Floats:
-        time = self._view["time"]
-        x = time.isel(frame=slice(track.first + window.start, track.first + window.stop)).values
-        start = time.isel(frame=track.first).values if self._from_start else 0.0
-        return np.asarray(x - start, np.float64)
+        """Times of the frames of a window on the clock of the plots, in seconds."""
+        if self._from_start or "time" not in self._view.coords:
+            n_frames = min(window.stop, track.n_frames) - window.start
+            return np.asarray((window.start + np.arange(n_frames)) * self._interval, np.float64)
+        frames = slice(track.first + window.start, track.first + window.stop)
+        return np.asarray(self._view["time"].isel(frame=frames).values, np.float64)
 
-    def _plot(self, series: Series, data: tuple[Floats, ...]) -> Any:
-        lines = [
-            {"label": f"world {track.clip.world_id}", "stroke": color(i), "width": 1.5, "points": {"show": False}}
-            for i, track in enumerate(self._tracks)
+    def _plot(self, i: int, data: tuple[Floats, ...], *, is_new: bool) -> None:
+        """Bring the i-th plot up to date.
+
+        Handles are made as they are needed and then only hidden: the page would log an error for a change that
+        reaches it together with the handle's removal.
+        """
+        if not is_new:
+            self.handles[i].data = data
+            return
+        worlds = [
+            {
+                "label": f"world {track.clip.world_id}",
+                "stroke": color(row),
+                "width": 1.5,
+                "points": {"show": False},
+            }
+            for row, track in enumerate(self._tracks)
         ]
+        x, lines = self._lines[i]
         mark = {"label": "shown", "stroke": "#444", "width": 1, "points": {"show": False}}
-        return self._gui.add_uplot(
-            data,
-            ({"label": "s"}, *lines, mark),
-            title=series.label,
-            scales={"x": {"time": False}},
-            legend={"show": False},
-            cursor={"drag": {"x": True, "y": False}},
-            height=_HEIGHT,
-        )
+        looks = {
+            "series": ({"label": "s"}, *worlds, mark),
+            "title": self._series[i].label,
+            "scales": {
+                "x": {"time": False, "range": (float(x[0]), float(x[-1]))},
+                "y": {"range": _range(lines)},
+            },
+            "visible": True,
+        }
+        if i == len(self.handles):
+            fixed = {
+                "legend": {"show": False},
+                "cursor": {"drag": {"x": True, "y": False}},
+                "height": _HEIGHT,
+            }
+            with self._folder:
+                self.handles.append(self._server.gui.add_uplot(data, **looks, **fixed))
+            return
+        self.handles[i].data = data
+        for name, value in looks.items():
+            setattr(self.handles[i], name, value)
 
 
 def _window_at(place: int, n_frames: int, before: slice) -> slice:
@@ -165,9 +202,16 @@ def _window_at(place: int, n_frames: int, before: slice) -> slice:
     return slice(start, start + _WINDOW)
 
 
+def _range(lines: Floats) -> tuple[float, float]:
+    """From below to above all values. The plot cannot find that out itself where a line begins with NaN."""
+    known = lines[np.isfinite(lines)]
+    low, high = (float(np.min(known)), float(np.max(known))) if len(known) else (0.0, 0.0)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
 def _with_mark(x: Floats, lines: Floats, at: int) -> tuple[Floats, ...]:
     """What the plot is given: times, lines, and a mark that goes straight up at one of the times."""
-    known = lines[np.isfinite(lines)]
     mark = np.full(len(x) + 1, np.nan)
-    mark[at : at + 2] = (known.min(), known.max()) if len(known) else (0, 0)
+    mark[at : at + 2] = _range(lines)
     return (np.insert(x, at, x[at]), *np.insert(lines, at, lines[:, at], axis=1), mark)

@@ -20,7 +20,7 @@ __all__ = ["WorldsScene", "free_bodies"]
 
 Floats = NDArray[np.float64]
 
-_DEFAULT_RGBA = (0.5, 0.5, 0.5, 1)
+_DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1], np.float32)
 _N_GROUPS = 3
 """Geoms and sites of the first groups are shown, as in MuJoCo's default options."""
 _LINE = (170, 174, 180)
@@ -63,19 +63,24 @@ class WorldsScene:
         self._parts = list(self._add_parts())
         self._add_floor()
         self._tendons = server.scene.add_line_segments(
-            "/tendons", np.zeros((0, 2, 3)), np.zeros((0, 2, 3), np.uint8), thickness=3, thickness_units="screen"
+            "/tendons",
+            np.zeros((0, 2, 3)),
+            np.zeros((0, 2, 3), np.uint8),
+            thickness=3,
+            thickness_units="screen",
         )
 
     def label(self, names: Sequence[str]) -> None:
-        """Show as many worlds as there are names, each with its name."""
-        for label in self._labels:
-            label.remove()
-        self._labels = [
-            self._server.scene.add_label(f"/labels/{i}", name, anchor="bottom-left") for i, name in enumerate(names)
-        ]
+        """Show as many worlds as there are names from now on, each with its name."""
         self._columns = math.ceil(math.sqrt(len(names)))
+        for i in range(len(self._labels), len(names)):
+            self._labels.append(self._server.scene.add_label(f"/labels/{i}", "", anchor="bottom-left"))
+        for label, name in zip(self._labels, names, strict=False):
+            label.text = name
 
-    def place(self, states: Sequence[tuple[RecordedTrajectory, int]], spacing: float, follow: int | None) -> None:
+    def place(
+        self, states: Sequence[tuple[RecordedTrajectory, int]], spacing: float, follow: int | None
+    ) -> None:
         """Show a frame of each world.
 
         Args:
@@ -101,9 +106,10 @@ class WorldsScene:
                 part.handle.batched_wxyzs = xquat[:, part.body]
             self._place_tendons(segments, cells - middle)
             self._place_floor(cells, middle, spacing, follows=follow is not None)
-            for label, cell in zip(self._labels, cells, strict=True):
-                side = -0.47 * (spacing or self._extent)
-                label.position = cell + (side, side, self._floor or 0)
+            for i, label in enumerate(self._labels):
+                label.visible = i < len(cells) and spacing > 0
+                if label.visible:
+                    label.position = cells[i] + (-0.47 * spacing, -0.47 * spacing, self._floor or 0)
 
     def look(self, n_worlds: int, spacing: float, follow: int | None) -> tuple[Floats, Floats]:
         """Where the camera is to be, and the point it is to look at, to see all worlds from where the model says."""
@@ -113,7 +119,7 @@ class WorldsScene:
         _, axes = free.place()
         target = np.array(free.lookat) if follow is None else np.array([0, 0, free.lookat[2]])
         rows = math.ceil(n_worlds / self._columns)
-        beyond = 0.5 * spacing * (max(self._columns, rows) - 1)
+        beyond = 0.65 * spacing * (max(self._columns, rows) - 1)
         distance = free.distance + beyond / math.tan(math.radians(self._model.vis.global_.fovy) / 2)
         return target + distance * axes[:, 2], target
 
@@ -125,7 +131,11 @@ class WorldsScene:
 
     def _add_parts(self) -> Iterator[_Part]:
         model, scene = self._model, self._server.scene
-        at = {"batched_wxyzs": np.array([[1.0, 0, 0, 0]]), "batched_positions": np.zeros((1, 3)), "lod": "off"}
+        at = {
+            "batched_wxyzs": np.array([[1.0, 0, 0, 0]]),
+            "batched_positions": np.zeros((1, 3)),
+            "lod": "off",
+        }
         shown = (model.geom_group < _N_GROUPS) & (model.geom_rgba[:, 3] > 0) & ~_floors(model)
         for body in range(model.nbody):
             geoms = np.flatnonzero(shown & (model.geom_bodyid == body))
@@ -199,7 +209,9 @@ class WorldsScene:
         self._plates.batched_scales = np.full(len(cells), size)
         self._plates.batched_wxyzs = np.tile([1.0, 0, 0, 0], (len(cells), 1))
         self._plates.batched_positions = cells + below
-        segments = [cell + height + _lines(at, size / 2, self._tile) for cell, at in zip(cells, middle, strict=True)]
+        segments = [
+            cell + height + _lines(at, size / 2, self._tile) for cell, at in zip(cells, middle, strict=True)
+        ]
         self._lines.points = np.concatenate(segments)
 
     def _place_tendons(self, segments: Sequence[tuple[Floats, NDArray[np.uint8]]], shifts: Floats) -> None:
@@ -222,7 +234,7 @@ def _with_own_colors(mj_model: mujoco.MjModel) -> mujoco.MjModel:
     model = copy.copy(mj_model)
     for kind in ("geom", "site", "tendon"):
         rgba, material = getattr(model, f"{kind}_rgba"), getattr(model, f"{kind}_matid")
-        takes = (material >= 0) & (rgba == np.float32(_DEFAULT_RGBA)).all(axis=1)
+        takes = (material >= 0) & (rgba == _DEFAULT_RGBA).all(axis=1)
         rgba[takes] = model.mat_rgba[material[takes]]
     has_texture = (model.mat_texid >= 0).any(axis=1)
     for geom in np.flatnonzero(model.geom_matid >= 0).tolist():
@@ -235,7 +247,8 @@ def _with_own_colors(mj_model: mujoco.MjModel) -> mujoco.MjModel:
 def _floors(model: mujoco.MjModel) -> NDArray[np.bool_]:
     """Which geoms are level planes that do not move."""
     up = np.abs(model.geom_quat[:, 1:3]).max(axis=1, initial=0) < 1e-6
-    return (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_bodyid == 0) & up
+    is_floor = (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_bodyid == 0) & up
+    return np.asarray(is_floor, bool)
 
 
 def _floor_height(model: mujoco.MjModel) -> float | None:
@@ -271,5 +284,4 @@ def _lines(middle: Floats, half: float, tile: float) -> Floats:
 
 
 def _bytes(rgb: NDArray[Any]) -> NDArray[np.uint8]:
-    return (np.clip(rgb, 0, 1) * 255).astype(np.uint8)
-
+    return np.asarray(np.clip(rgb, 0, 1) * 255, np.uint8)

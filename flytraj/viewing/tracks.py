@@ -48,7 +48,7 @@ class Track:
 
     def episode(self, frame: int) -> int:
         """Number of the episode a frame belongs to."""
-        return int(self.numbers[np.searchsorted(self.begins, frame, side="right") - 1])
+        return int(self.numbers[int(np.searchsorted(self.begins, frame, side="right")) - 1])
 
 
 def choose_tracks(view: xr.Dataset, worlds: Sequence[int], episode: int | None) -> list[Track]:
