@@ -62,7 +62,7 @@ class Browser:
         self._n_calls += 1
         self._connection.send(json.dumps({"id": self._n_calls, "method": method, "params": params}))
         while True:
-            message = json.loads(self._connection.recv(timeout=60))
+            message = json.loads(self._connection.recv(timeout=120))
             self._note(message)
             if message.get("id") == self._n_calls:
                 assert "error" not in message, message
@@ -79,7 +79,7 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def wait_for(self, script: str, *, seconds: float = 30) -> Any:
+    def wait_for(self, script: str, *, seconds: float = 90) -> Any:
         """Wait until a JavaScript expression is true."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script)):

@@ -32,7 +32,8 @@ class Controls:
         names: Names of the coordinates that can be plotted.
 
     Attributes:
-        is_playing: Whether time goes on.
+        is_playing: Whether time goes on; see `play`.
+        notice: What is told to be wrong.
         rows: What the table of worlds shows: colour, id, number of the episode, simulation time in seconds.
     """
 
@@ -48,6 +49,7 @@ class Controls:
         names: Sequence[str],
     ) -> None:
         self.is_playing = False
+        self.notice = ""
         self.rows: list[tuple[str, int, int, float]] = []
         self._names_wanted: list[str] = []
         self._plots_unwanted = False
@@ -89,9 +91,9 @@ class Controls:
         with self.plots:
             self._name = gui.add_dropdown("Coordinate", names, visible=bool(names))
             buttons = gui.add_button_group("", [_ADD, _REMOVE], visible=bool(names))
-        self._play.on_click(lambda _: self._toggle())
+        self._play.on_click(lambda _: self.play(not self.is_playing))
         buttons.on_click(lambda event: self._change_plots(event.target.value))
-        gui.add_command("Play or pause", hotkey="P").on_trigger(lambda _: self._toggle())
+        gui.add_command("Play or pause", hotkey="P").on_trigger(lambda _: self.play(not self.is_playing))
 
     @property
     def speed(self) -> float:
@@ -128,11 +130,13 @@ class Controls:
 
     def warn(self, text: str) -> None:
         """Show what is wrong; nothing if it is empty."""
+        self.notice = text
         self._notice.visible = bool(text)
         self._notice.content = f'<div style="color:#c92a2a;padding:0.3em 0.8em">{_escaped(text)}</div>'
 
-    def _toggle(self) -> None:
-        self.is_playing = not self.is_playing
+    def play(self, on: bool) -> None:
+        """Let time go on, or stop it."""
+        self.is_playing = on
         self._play.label = "Pause" if self.is_playing else "Play"
         self._play.icon = viser.Icon.PLAYER_PAUSE if self.is_playing else viser.Icon.PLAYER_PLAY
 
