@@ -187,7 +187,7 @@ def _states(model: mujoco.MjModel, n: int) -> tuple[ft.RecordedTrajectory, list[
 def test_worlds_stand_where_mujoco_puts_them_side_by_side(server: Any) -> None:
     model = tiny_model().compile()
     states, data = _states(model, 3)
-    scene = WorldsScene(server, model)
+    scene = WorldsScene(server, model, (states, 0))
     scene.label(["a", "b", "c"])
     scene.place([(states, 0), (states, 1), (states, 2)], spacing=2.0, follow=None)
     cells = np.array([[-1, 1, 0], [1, 1, 0], [-1, -1, 0]])
@@ -212,7 +212,7 @@ def test_a_followed_body_stays_in_the_middle_and_the_floor_passes_under_it(serve
     states, data = _states(model, 2)
     assert free_bodies(model) == {"torso": model.body("torso").id}
     torso = model.body("torso").id
-    scene = WorldsScene(server, model)
+    scene = WorldsScene(server, model, (states, 0))
     scene.label(["a", "b"])
     scene.place([(states, 0), (states, 1)], spacing=1.0, follow=torso)
     handle = server.scene.get_handle_by_name(f"/bodies/{torso}/opaque0")
@@ -223,9 +223,11 @@ def test_a_followed_body_stays_in_the_middle_and_the_floor_passes_under_it(serve
     lines = server.scene.get_handle_by_name("/floor/lines").points
     across = lines[np.ptp(lines[..., 0], axis=1) < 1e-6][:, 0, 0]
     assert len(across) > 6
+    tile = np.diff(across).min(where=np.diff(across) > 1e-6, initial=1)
+    assert round(float(tile), 5) in (0.05, 0.1, 0.2)
     for cell, one in zip((-0.5, 0.5), data, strict=True):
         in_world = across[np.abs(across - cell) < 0.5] - cell + one.xpos[torso, 0]
-        tiles = in_world / 0.2  # a sixth of the model's size, rounded to 1, 2 or 5
+        tiles = in_world / tile
         np.testing.assert_allclose(tiles, np.round(tiles), atol=1e-5)
     scene.label(["a"])
     scene.place([(states, 1)], spacing=1.0, follow=torso)
@@ -247,7 +249,7 @@ def test_geoms_have_the_colour_mujoco_gives_them(server: Any) -> None:
           </worldbody>
         </mujoco>""")
     model = spec.compile()
-    WorldsScene(server, model)
+    WorldsScene(server, model, (ft.RecordedTrajectory(np.zeros(1), np.zeros((1, 0)), 25, 1.0), 0))
     shown = {i: server.scene.get_handle_by_name(f"/bodies/0/geom{i}") for i in range(3)}
     assert shown[0].batched_colors.tolist() == [0, 0, 255]
     assert shown[0].opacity == 0.5

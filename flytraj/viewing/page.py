@@ -115,6 +115,11 @@ class Page:
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
         gui.main_panel.dock_right()
         gui.main_panel.set_width(_PANEL_WIDTH)
+        track = self._tracks[0]
+        self._scene = WorldsScene(self._server, mj_model, self._blocks.read(track.clip, track.first))
+        size, camera = self._scene.size, self._server.initial_camera
+        camera.fov = math.radians(mj_model.vis.global_.fovy)
+        camera.near, camera.far = size / 50, size * 500
         self._bodies = free_bodies(mj_model)
         known = names_to_plot(view)
         self.controls = Controls(
@@ -122,14 +127,10 @@ class Page:
             worlds=_as_text(worlds),
             n_worlds=view.sizes["world"],
             bodies=list(self._bodies),
-            spacing=float(f"{mj_model.stat.extent:.2g}"),
+            spacing=float(f"{2 * size:.2g}"),
             speed=float(view.attrs["playback_speed"]),
             names=known,
         )
-        self._scene = WorldsScene(self._server, mj_model)
-        camera, extent = self._server.initial_camera, float(mj_model.stat.extent)
-        camera.fov = math.radians(mj_model.vis.global_.fovy)
-        camera.near, camera.far = extent / 100, extent * 300
         self._plots = Plots(self._server, self.controls.plots, view, layout)
         for name in names or [name for name in known if name.endswith("/z")][:1] or known[:1]:
             self._plots.add(name)

@@ -25,7 +25,7 @@ _N_GROUPS = 3
 """Geoms and sites of the first groups are shown, as in MuJoCo's default options."""
 _LINE = (170, 174, 180)
 _PLATE = (236, 238, 241)
-_TILES = 6
+_TILES = 3
 """About how many tiles of the floor a model covers."""
 _PULLEY = -2
 
@@ -49,13 +49,18 @@ class WorldsScene:
     Args:
         server: The `viser.ViserServer`.
         mj_model: The model; it is not changed.
+        state: Frames of a world, and one of them, whose size everything is fitted to.
+
+    Attributes:
+        size: Longest side of a box around what moves, in metres.
     """
 
-    def __init__(self, server: Any, mj_model: mujoco.MjModel) -> None:
+    def __init__(self, server: Any, mj_model: mujoco.MjModel, state: tuple[RecordedTrajectory, int]) -> None:
         self._server = server
         self._model = _with_own_colors(mj_model)
         self._data = mujoco.MjData(self._model)
-        self._extent = float(mj_model.stat.extent)
+        set_frame(self._model, self._data, *state)
+        self._center, self.size = _bounds(self._model, self._data)
         self._labels: list[Any] = []
         self._columns = 1
         server.scene.configure_environment_map(environment_intensity=0.8)
@@ -113,14 +118,11 @@ class WorldsScene:
 
     def look(self, n_worlds: int, spacing: float, follow: int | None) -> tuple[Floats, Floats]:
         """Where the camera is to be, and the point it is to look at, to see all worlds from where the model says."""
-        free = FreeCamera().complete(self._model)
-        assert free.lookat is not None
-        assert free.distance is not None
-        _, axes = free.place()
-        target = np.array(free.lookat) if follow is None else np.array([0, 0, free.lookat[2]])
+        _, axes = FreeCamera().complete(self._model).place()
+        target = self._center if follow is None else np.array([0, 0, self._center[2]])
         rows = math.ceil(n_worlds / self._columns)
-        beyond = 0.65 * spacing * (max(self._columns, rows) - 1)
-        distance = free.distance + beyond / math.tan(math.radians(self._model.vis.global_.fovy) / 2)
+        half = self.size + 0.65 * spacing * (max(self._columns, rows) - 1)
+        distance = 1.1 * half / math.tan(math.radians(self._model.vis.global_.fovy) / 2)
         return target + distance * axes[:, 2], target
 
     def _cells(self, n_worlds: int, spacing: float) -> Floats:
@@ -162,15 +164,15 @@ class WorldsScene:
 
     def _add_floor(self) -> None:
         """An endless grid, and for worlds that each follow a body a plate of their own with lines that pass."""
-        step = 10.0 ** math.floor(math.log10(self._extent / _TILES))
-        self._tile = step * min((1, 2, 5, 10), key=lambda times: abs(times * step - self._extent / _TILES))
+        step = 10.0 ** math.floor(math.log10(self.size / _TILES))
+        self._tile = step * min((1, 2, 5, 10), key=lambda times: abs(times * step - self.size / _TILES))
         scene = self._server.scene
         self._grid = scene.add_grid(
             "/floor/grid",
             infinite_grid=True,
             cell_size=self._tile,
             section_size=5 * self._tile,
-            fade_distance=20 * self._extent,
+            fade_distance=40 * self.size,
             plane_opacity=0.4,
             shadow_opacity=0.2,
             visible=False,
@@ -205,7 +207,7 @@ class WorldsScene:
             self._grid.position = cells[0] - middle[0] + height
             return
         size = 0.94 * spacing
-        below = height - (0, 0, 0.002 * self._extent)
+        below = height - (0, 0, 0.004 * self.size)
         self._plates.batched_scales = np.full(len(cells), size)
         self._plates.batched_wxyzs = np.tile([1.0, 0, 0, 0], (len(cells), 1))
         self._plates.batched_positions = cells + below
@@ -255,6 +257,20 @@ def _floor_height(model: mujoco.MjModel) -> float | None:
     """Height of the first floor; None without any."""
     floors = np.flatnonzero(_floors(model) & (model.geom_group < _N_GROUPS))
     return float(model.geom_pos[floors[0], 2]) if len(floors) else None
+
+
+def _bounds(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[Floats, float]:
+    """Middle and longest side of a box around the geoms that move; around all where none moves of itself."""
+    bounded = model.geom_rbound > 0
+    moving = bounded & (model.body_weldid[model.geom_bodyid] != 0)
+    moving &= model.body_mocapid[model.body_rootid[model.geom_bodyid]] < 0
+    geoms = moving if moving.any() else bounded
+    if not geoms.any():
+        return np.zeros(3), float(model.stat.extent)
+    radius = model.geom_rbound[geoms, np.newaxis]
+    low = (data.geom_xpos[geoms] - radius).min(axis=0)
+    high = (data.geom_xpos[geoms] + radius).max(axis=0)
+    return (low + high) / 2, float((high - low).max())
 
 
 def _tendon_segments(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[Floats, NDArray[np.uint8]]:
