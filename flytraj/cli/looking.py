@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -74,7 +74,10 @@ def plot(
 
     if output.suffix not in _PICTURES:
         raise InvalidArgumentError(f"--output must end in {', '.join(_PICTURES)}, found {output}.")
-    os.environ.setdefault("MPLBACKEND", "agg")
+    with contextlib.suppress(ImportError):
+        import matplotlib
+
+        matplotlib.use("agg")
     panels = select(open_dataset(path), world, time).traj.plot(*joint, x=x)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
