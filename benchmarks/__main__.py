@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.report import publish
 from benchmarks.rounds import Settings
 
-THEMES = ("recording", "reading", "opening", "overhead", "memory", "scale", "survival")
+THEMES = ("recording", "reading", "opening", "overhead", "memory", "scale", "survival", "layouts")
 _RESULTS = Path(__file__).parent / "results"
 
 

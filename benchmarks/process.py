@@ -51,13 +51,14 @@ def run_fresh(function: str, *, python: str = sys.executable, **arguments: Any) 
 
 
 def warm_memory(n_bytes: int = _WARM_BYTES) -> None:
-    """Touch memory and let it go, and let the disk finish.
+    """Touch memory, 1 GiB at most, and let it go; let the disk finish.
 
     On a virtual machine, memory touched for the first time can be several times slower; which peer comes first
     must not matter.
     """
-    with mmap.mmap(-1, n_bytes) as memory:
-        for offset in range(0, n_bytes, mmap.PAGESIZE):
+    size = min(n_bytes, _WARM_BYTES)
+    with mmap.mmap(-1, size) as memory:
+        for offset in range(0, size, mmap.PAGESIZE):
             memory[offset] = 1
     os.sync()
 

@@ -98,7 +98,7 @@ def measure(peer: str, n_frames: int, n_worlds: int, nq: int, folder: str, n_win
     read = module.open_reader(path, **chosen.options)
     rng = np.random.default_rng(1)
     read(slice(0, 1), slice(0, 1))
-    warm_memory()
+    warm_memory(4 * 4 * n_frames * n_worlds * nq)
     checksum = 0
 
     def box(worlds: int, frames: int) -> tuple[slice, slice]:

@@ -79,7 +79,7 @@ def measure(peer: str, n_frames: int, n_worlds: int, nq: int, folder: str) -> di
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         module.record(Path(scratch) / "warm-up", frames.first(max(2, n_frames // 4)), **chosen.options)
         shutil.rmtree(Path(scratch) / "warm-up", ignore_errors=True)
-        warm_memory()
+        warm_memory(4 * frames.states.nbytes)
         path = Path(scratch) / "recording"
         with Measured() as measured:
             module.record(path, frames, **chosen.options)
