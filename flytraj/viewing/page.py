@@ -127,7 +127,7 @@ class Page:
             worlds=_as_text(worlds),
             n_worlds=view.sizes["world"],
             bodies=list(self._bodies),
-            spacing=float(f"{2 * size:.2g}"),
+            spacing=float(f"{1.5 * size:.2g}"),
             speed=float(view.attrs["playback_speed"]),
             names=known,
         )
