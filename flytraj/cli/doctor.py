@@ -13,7 +13,13 @@ from typing import NamedTuple
 __all__ = ["Finding", "examine"]
 
 _PACKAGES = ("flytraj", "mujoco", "mujoco-warp", "warp-lang", "numpy", "zarr", "xarray", "tensorstore")
-_OPTIONAL = {"matplotlib": "plot", "viser": "view", "mjviser": "view", "dask": "test", "jupyterlab": "notebooks"}
+_OPTIONAL = {
+    "matplotlib": "plot",
+    "viser": "view",
+    "mjviser": "view",
+    "dask": "test",
+    "jupyterlab": "notebooks",
+}
 
 
 class Finding(NamedTuple):
