@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def main() -> None:
             patience=given.patience if given.patience is not None else (0 if given.quick else 30),
             flygym_python=given.flygym_python,
         )
-        command = " ".join(["python -m benchmarks", *sys.argv[1:]])
+        command = " ".join(["python -m benchmarks", *given.theme, *(["--quick"] if given.quick else [])])
         for theme in themes:
             for table in importlib.import_module(f"benchmarks.{theme}").run(settings):
                 publish(table, results, command)
