@@ -22,6 +22,7 @@ __all__ = [
     "clear_tail",
     "commit",
     "commit_frames",
+    "follow",
     "frame_chunks",
     "read_frames",
     "time_part",
@@ -51,7 +52,9 @@ def write_frames(
         The dataset as it is now committed.
     """
     begin_frames(engine, description, first_frame, arrays).wait()
-    return commit_frames(engine, description, first_frame, times)
+    description = commit_frames(engine, description, first_frame, times)
+    follow(engine, description)
+    return description
 
 
 def begin_frames(
@@ -67,21 +70,25 @@ def begin_frames(
 def commit_frames(
     engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
 ) -> Description:
-    """Commit frames of a block whose shards are durable."""
+    """Commit frames of a block whose shards are durable; `follow` is left to the caller."""
     engine.write([time_part(engine, description, first_frame, times)])
-    return commit(engine, description.with_frames(first_frame + len(times)))
+    description = description.with_frames(first_frame + len(times))
+    engine.replace(ROOT, description.to_json())
+    return description
 
 
 def commit(engine: Engine, description: Description) -> Description:
-    """Make a dataset's state what a description says, atomically.
-
-    Arrays' own documents follow: no reader needs them before the root's.
-    """
+    """Make a dataset's state what a description says, atomically; arrays' own documents follow."""
     engine.replace(ROOT, description.to_json())
+    follow(engine, description)
+    return description
+
+
+def follow(engine: Engine, description: Description) -> None:
+    """Let arrays' own documents say what the root says. Readers go by the root: it need not be at once."""
     for name, document in description.arrays.items():
         if "frame" in document["dimension_names"]:
             engine.replace(f"{name}/{ROOT}", to_json(document), durable=False)
-    return description
 
 
 def to_json(document: Mapping[str, Any]) -> bytes:

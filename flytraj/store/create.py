@@ -144,14 +144,16 @@ class Claim:
             commit(self.engine, description)
         except BaseException:
             self._clear()
+            self._unmark()
             raise
-        if self.engine.folder is not None:
-            self.engine.delete([_CREATING])
+        self._unmark()
 
     def _clear(self) -> None:
-        """Remove everything: the root first, the mark last."""
+        """Remove everything but the mark, the root first."""
         self.engine.delete([ROOT])
         self.engine.delete([key for key in self.engine.all_keys() if key != _CREATING])
+
+    def _unmark(self) -> None:
         if self.engine.folder is not None:
             self.engine.delete([_CREATING])
 
@@ -221,8 +223,10 @@ class Claim:
     def _look(self) -> None:
         root = self.engine.read(ROOT)
         where = str(self.engine)
-        if root is None and self.engine.read(_CREATING) is not None:
-            self._clear()
+        if self.engine.read(_CREATING) is not None:
+            if root is None:
+                self._clear()
+            self._unmark()
         if self._mode == "w-":
             if root is not None or self._has_anything():
                 raise DatasetExistsError(

@@ -17,7 +17,8 @@ __all__ = ["Layout", "choose_layout"]
 
 BLOCK_BYTES = 24 * 2**20
 SHARD_BYTES = 2 * 2**20
-CHUNK_BYTES = 32 * 2**10
+CHUNK_BYTES = 64 * 2**10
+MAX_BLOCK_BYTES = 2**31
 MAX_BLOCK_FRAMES = 4096
 CHUNK_FRAMES = 64
 TIME_CHUNK_FRAMES = 16384
@@ -86,12 +87,20 @@ def choose_layout(
         n_worlds: Number of recorded worlds.
         block_frames: Frames of a block, to override the choice.
         block_bytes: Bytes a block may take; a block has at least one frame.
+
+    Raises:
+        InvalidArgumentError: A block of so many frames is too large.
     """
     if block_frames is None:
         block_frames = 1
         frame_bytes = max(1, schema.row_bytes * n_worlds)
         while block_frames < MAX_BLOCK_FRAMES and 2 * block_frames * frame_bytes <= block_bytes:
             block_frames *= 2
+    elif block_frames * max(8, schema.row_bytes * n_worlds) > MAX_BLOCK_BYTES:
+        raise InvalidArgumentError(
+            f"A block of {block_frames} frames takes {block_frames * schema.row_bytes * n_worlds} bytes of memory; "
+            f"{MAX_BLOCK_BYTES} are allowed. Leave block_frames out, or make it smaller."
+        )
     chunk_frames = CHUNK_FRAMES
     while block_frames % chunk_frames:
         chunk_frames //= 2

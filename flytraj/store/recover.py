@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import warnings
 from collections.abc import Iterator
@@ -69,6 +70,8 @@ def recover(engine: Engine, description: Description) -> Recovery:
             set_aside.append(path.rename(aside / path.name))
         else:
             path.unlink()
+    with contextlib.suppress(OSError):
+        (engine.folder / SCRATCH).rmdir()
     if files:
         engine.delete(key for key in list(engine.all_keys()) if is_unfinished(key))
     return Recovery(description, description.n_frames - before, tuple(set_aside))

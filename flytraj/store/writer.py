@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (what it does at exit must be registered before `_flush_all`)
 import contextlib
 import os
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from flytraj.store.commit import (
     clear_tail,
     commit,
     commit_frames,
+    follow,
     frame_chunks,
     read_frames,
     write_frames,
@@ -30,6 +33,8 @@ from flytraj.store.description import ROOT, Description
 from flytraj.store.engine import SCRATCH, Engine, Writing
 
 __all__ = ["DatasetWriter", "WriterStats"]
+
+_writers: weakref.WeakSet[DatasetWriter] = weakref.WeakSet()
 
 N_BLOCKS = 3
 _LOOK_SECONDS = 0.005
@@ -59,8 +64,20 @@ class _Job:
 
     def __init__(self, task: Callable[[], None] | None) -> None:
         self.task = task
+        self.is_done = False
         # No Event: an interrupt that strikes inside one can leave its lock taken.
-        self.done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def done(self) -> None:
+        """Say that it is done."""
+        self.is_done = True
+        self._wake.put(None)
+
+    def wait(self) -> None:
+        """Wait until it is done; interrupted, it may be called again."""
+        while not self.is_done:
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=1)
 
 
 class DatasetWriter:
@@ -103,7 +120,10 @@ class DatasetWriter:
         self._last_commit = 0.0
         self._owner = os.getpid()
         self._closed = False
+        self._end = _Job(None)
         self._begun: deque[Writing] = deque()
+        # Whether the root is ahead of the arrays' own documents.
+        self._is_ahead = False
         self._ring = [self._new_block(number) for number in range(N_BLOCKS)]
         self._work: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._progress: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -112,6 +132,7 @@ class DatasetWriter:
         self._thread.start()
         # After whatever the engine registered, so that at exit it goes before.
         atexit.register(self.close)
+        _writers.add(self)
 
     @property
     def n_frames(self) -> int:
@@ -177,11 +198,12 @@ class DatasetWriter:
         """
         if self._closed or os.getpid() != self._owner:
             return
+        # Neither `join` nor `is_alive` of the thread: interrupted, they can take it for ended while it works.
         self._work.put(_Job(self._commit_all))
-        self._work.put(_Job(None))
+        self._work.put(self._end)
         # A recorder may be collected as garbage in this very thread, in the middle of a commit: it ends after that.
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._end.wait()
         self._closed = True
         atexit.unregister(self.close)
         self.raise_failure()
@@ -239,15 +261,15 @@ class DatasetWriter:
                 f"{self._engine} is being written by the process this one was forked from."
             )
         self.raise_failure()
-        if not self._thread.is_alive():
+        if self._end.is_done:
             raise RecorderClosedError(f"The recorder of {self._engine} is closed.")
         job = _Job(task)
         self._work.put(job)
         try:
-            job.done.get()
+            job.wait()
         except BaseException:
             # Interrupted: what has been begun is ended first. Interrupted again, it goes on alone.
-            job.done.get()
+            job.wait()
             raise
         self.raise_failure()
 
@@ -258,14 +280,15 @@ class DatasetWriter:
                     job.task()
             except BaseException as error:
                 self._fail(error)
-            job.done.put(None)
-        if self._failure is None:
-            for block in self._ring:
-                block.remove_file()
-            if self._engine.folder is not None:
-                with contextlib.suppress(OSError):
-                    (self._engine.folder / SCRATCH).rmdir()
+            job.done()
+        if self._failure is None and self._engine.folder is not None:
+            # All is committed: what cannot be removed now is removed when the dataset is opened to append.
+            with contextlib.suppress(OSError):
+                for block in self._ring:
+                    block.remove_file()
+                (self._engine.folder / SCRATCH).rmdir()
         self._engine.unlock()
+        self._end.done()
 
     def _next_job(self) -> _Job:
         interval = self._flush_interval
@@ -303,6 +326,7 @@ class DatasetWriter:
                 self._engine, self._description, block.first_frame, block.time[:]
             )
             self._last_commit = time.time()
+            self._is_ahead = True
             self._begun.popleft()
             self._written += 1
             self._progress.put(None)
@@ -319,6 +343,9 @@ class DatasetWriter:
         # The recorder may have gone on to the next block meanwhile: that is for the next time.
         if block.index == self._written:
             self._commit(block, block.n_frames)
+        if self._is_ahead:
+            follow(self._engine, self._description)
+            self._is_ahead = False
 
     def _commit(self, block: Block, n_frames: int) -> None:
         if block.first_frame + n_frames <= self.n_frames:
@@ -343,3 +370,14 @@ class DatasetWriter:
             if "frame" in document["dimension_names"]:
                 self._engine.delete(frame_chunks(name, document, range(n_frames, d.n_frames)))
         self._load_unfinished()
+
+
+def _flush_all() -> None:
+    for writer in list(_writers):
+        with contextlib.suppress(Exception):
+            writer.flush()
+
+
+if hasattr(threading, "_register_atexit"):
+    # Stores that work with thread pools (fsspec) have none any more when `atexit` calls; this comes before.
+    threading._register_atexit(_flush_all)

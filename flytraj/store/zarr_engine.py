@@ -38,6 +38,8 @@ def local_root(store: Any) -> Path | None:
     """Folder of a store that is a path or zarr's own local store; None for any other."""
     if isinstance(store, LocalStore):
         return store.root
+    if isinstance(store, str):
+        store = store.removeprefix("file://")
     if isinstance(store, os.PathLike) or (isinstance(store, str) and "://" not in store):
         return Path(store)
     if isinstance(store, (Store, str)):
