@@ -159,6 +159,7 @@ class RecordingClock:
     def skip_to(self, time: float) -> None:
         """Count ticks that were not due and not passed on, the last of them at simulation time `time`."""
         self._previous[:] = time
+        self.time = max(self.time, self._offset + time)
 
     def tick(self, times: NDArray[np.float64]) -> bool:
         """Tell whether a frame is due.

@@ -234,6 +234,44 @@ def test_a_derived_field_of_a_batch_must_be_bound_before_the_step(model: mujoco.
     assert recorder.record_as_needed(many)
 
 
+def test_the_clock_counts_steps_between_frames_when_one_world_is_reset(
+    model: mujoco.MjModel, tmp_path: Path
+) -> None:
+    recorders: dict[str, ft.BatchTrajectoryRecorder] = {
+        "one": ft.TrajectoryRecorder(model, playback_speed=1.0, output_fps=50, store=tmp_path / "one"),
+        "many": ft.BatchTrajectoryRecorder(
+            model, 1, playback_speed=1.0, output_fps=50, store=tmp_path / "many"
+        ),
+    }
+    data = mujoco.MjData(model)
+    for step in range(60):
+        if step == 25:
+            mujoco.mj_resetData(model, data)
+        mujoco.mj_step(model, data)
+        for recorder in recorders.values():
+            recorder.record_as_needed(data)
+    for name, recorder in recorders.items():
+        recorder.close()
+        # Frames every 10 steps; after the reset at step 25 one at once, and every 10 steps from there.
+        expected = (np.array([0, 10, 20, 25, 35, 45, 55]) + 1) * 0.002
+        np.testing.assert_allclose(
+            ft.open_dataset(tmp_path / name).time.values, expected, atol=1e-9, err_msg=name
+        )
+
+
+def test_a_first_call_that_is_refused_leaves_nothing_behind(model: mujoco.MjModel, tmp_path: Path) -> None:
+    recorder = ft.TrajectoryRecorder(model, store=tmp_path / "a", channels={"reward": ((), "f4")})
+    with pytest.raises(InvalidArgumentError, match="Channels are declared"):
+        recorder.record_as_needed(mujoco.MjData(model))
+    assert not any(path.is_dir() for path in (tmp_path / "a").iterdir())
+
+
+def test_a_block_too_large_for_memory_is_refused(model: mujoco.MjModel, tmp_path: Path) -> None:
+    recorder = ft.TrajectoryRecorder(model, store=tmp_path / "a", block_frames=10**12)
+    with pytest.raises(InvalidArgumentError, match="block_frames"):
+        recorder.record_as_needed(mujoco.MjData(model))
+
+
 def test_reset_in_memory_starts_anew(model: mujoco.MjModel) -> None:
     recorder = ft.TrajectoryRecorder(model)
     data = mujoco.MjData(model)

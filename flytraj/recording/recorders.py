@@ -112,7 +112,12 @@ class BatchTrajectoryRecorder:
         source = self._source
         if source is None or not source.accepts(data):
             source = self._find_source(data)
-        times = source.times(data)
+            times = source.times(data)
+            self._check_channels(channels)
+            self._session.start(source_dtype(data))
+            self._source = source
+        else:
+            times = source.times(data)
         if not self._session.clock.tick(times):
             return False
         try:
@@ -173,18 +178,12 @@ class BatchTrajectoryRecorder:
 
     def _find_source(self, data: Any) -> Source:
         session = self._session
-        session.start(source_dtype(data))
-        self._source = find_source(data, session.mj_model, session.schema, session.rows, session.n_worlds)
-        return self._source
+        return find_source(data, session.mj_model, session.schema, session.rows, session.n_worlds)
 
     def _record(
         self, source: Source, data: Any, times: NDArray[np.float64], channels: Mapping[str, Any]
     ) -> None:
-        if channels.keys() != set(self._channels):
-            raise InvalidArgumentError(
-                f"With each frame the channels {', '.join(self._channels) or '(none)'} are handed over; "
-                f"found {', '.join(channels) or '(none)'}."
-            )
+        self._check_channels(channels)
         session = self._session
 
         def fill(frame: Mapping[str, NDArray[Any]]) -> None:
@@ -193,6 +192,14 @@ class BatchTrajectoryRecorder:
                 take_worlds(value, session.schema[name], session.rows, session.n_worlds, frame[name])
 
         session.append(times, fill)
+
+    def _check_channels(self, channels: Mapping[str, Any]) -> None:
+        if channels.keys() != set(self._channels):
+            raise InvalidArgumentError(
+                f"With each frame the channels {', '.join(self._channels) or '(none)'} are handed over; "
+                f"found {', '.join(channels) or '(none)'}. Channels are declared when the recorder is made, as in "
+                'channels={"reward": ((), "float32")}.'
+            )
 
 
 class TrajectoryRecorder(BatchTrajectoryRecorder):

@@ -1,0 +1,5 @@
+"""`python -m flytraj`: the command line."""
+
+from flytraj.cli import main
+
+main()
