@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "run_script", "start_script"]
+import pytest
+
+__all__ = ["ROOT", "in_memory", "run_script", "start_script"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,3 +59,11 @@ def run_script(
     output, errors = process.communicate(timeout=120)
     assert process.returncode == code, f"ended with {process.returncode}\n{output}\n{errors}"
     return output
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder where fsync costs nothing, if there is such: for what is about processes, not disks."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -36,21 +35,15 @@ from flytraj.store.engine import SCRATCH
 from flytraj.store.folder_engine import FolderEngine
 from flytraj.store.recover import FramesSetAsideWarning
 from tests.damage import MODEL, N_WORLDS, assert_holds, leave_block, n_committed, states, write
-from tests.processes import ROOT, run_script, start_script
+from tests.processes import ROOT, in_memory, run_script, start_script
 from tests.test_repair import Killed, die_at
+
+__all__ = ["in_memory"]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "a.zarr"
-
-
-@pytest.fixture
-def in_memory() -> Iterator[Path]:
-    """A folder where fsync costs nothing, if there is such: for what is about processes, not disks."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield Path(folder)
 
 
 def recorder(path: Path, **options: Any) -> ft.BatchTrajectoryRecorder:
