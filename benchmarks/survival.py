@@ -19,7 +19,7 @@ __all__ = ["count", "record_and_die", "run"]
 def run(settings: Settings) -> list[Table]:
     """Kill each peer once: what survives is a matter of its design, not of chance."""
     sizes = {"n_frames": 100, "n_worlds": 128, "nq": 72} if settings.quick else _full_sizes()
-    kill_after = sizes["n_frames"] // 2 + 1
+    kill_after = sizes["n_frames"] * 11 // 20
     rows, skipped, survived = [], [], {}
     for name, peer in PEERS.items():
         python = settings.python(needs_flygym=peer.needs_flygym)
