@@ -93,7 +93,7 @@ def follow(engine: Engine, description: Description) -> None:
 
 def to_json(document: Mapping[str, Any]) -> bytes:
     """An array's or group's own document."""
-    return json.dumps(document, indent=1).encode()
+    return json.dumps(document).encode()
 
 
 def read_frames(

@@ -140,7 +140,7 @@ class Description:
         }
         consolidated = {"kind": "inline", "must_understand": False, "metadata": dict(self.documents)}
         return json.dumps(
-            {**group_document(), "attributes": attributes, "consolidated_metadata": consolidated}, indent=1
+            {**group_document(), "attributes": attributes, "consolidated_metadata": consolidated}
         ).encode()
 
     @classmethod
