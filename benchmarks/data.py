@@ -73,7 +73,7 @@ class Frames:
 
     def checksum(self) -> int:
         """To see that every peer got the same bytes."""
-        return zlib.crc32(self.states)
+        return zlib.crc32(self.states.data)
 
 
 def make_model(nq: int, nmocap: int = 0) -> Any:

@@ -112,7 +112,7 @@ def measure(peer: str, n_frames: int, n_worlds: int, nq: int, folder: str, n_win
             began = time.perf_counter()
             values = read(worlds, frames)
             seconds.append(time.perf_counter() - began)
-            checksum = zlib.crc32(np.ascontiguousarray(values), checksum)
+            checksum = zlib.crc32(np.ascontiguousarray(values).data, checksum)
         return seconds
 
     results: dict[str, Any] = {

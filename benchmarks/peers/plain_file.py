@@ -25,7 +25,7 @@ def record(path: Path, frames: Frames) -> None:
             block[i % _BLOCK_FRAMES] = states
             filled = i % _BLOCK_FRAMES + 1
             if filled == _BLOCK_FRAMES or i + 1 == n_frames:
-                file.write(np.ascontiguousarray(block[:filled].swapaxes(0, 1)))
+                file.write(np.ascontiguousarray(block[:filled].swapaxes(0, 1)).data)
         file.flush()
         os.fsync(file.fileno())
 
