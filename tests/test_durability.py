@@ -31,6 +31,9 @@ from flytraj.errors import (
     FormatError,
     WriteError,
 )
+from flytraj.store import lock
+from flytraj.store.commit import read_frames
+from flytraj.store.description import Description
 from flytraj.store.engine import SCRATCH
 from flytraj.store.folder_engine import FolderEngine
 from flytraj.store.recover import FramesSetAsideWarning
@@ -444,6 +447,43 @@ def test_a_killed_writer_leaves_no_lock(path: Path) -> None:
     assert leftovers(path) == []
 
 
+def test_a_lock_file_that_was_removed_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it, who held the lock may have removed it and another made it anew."""
+    really = lock._lock
+    removed = []
+
+    def late(file: int, *, shared: bool = False) -> None:
+        if not removed:
+            (tmp_path / lock.LOCK_FILE).unlink()
+            removed.append(True)
+        really(file, shared=shared)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    one = lock.FolderLock(tmp_path)
+    assert not one.acquire()
+    assert not lock.is_locked(tmp_path)
+    assert one.acquire()
+    assert lock.is_locked(tmp_path)
+    one.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(file: int, *, shared: bool = False) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(lock, "_lock", unknown)
+    with pytest.warns(RuntimeWarning, match="knows no locks"):
+        rec = recorder(path)
+    record(rec, 0, 3)
+    with pytest.raises(DatasetLockedError):
+        recorder(path)
+    rec.close()
+    assert_holds(path, 3)
+
+
 def test_a_store_is_given_back_after_an_error(path: Path) -> None:
     write(path, 0, 3)
     for _ in range(2):
@@ -503,6 +543,36 @@ with recorder(flush_interval=0.003) as rec:
 
 
 # Power loss
+
+
+def test_data_is_there_before_the_root_names_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = FolderEngine.replace
+    counts = []
+
+    def looking(self: FolderEngine, key: str, data: bytes, *, durable: bool = True) -> None:
+        if key == "zarr.json":
+            assert durable
+            new = Description.from_json(data, "it")
+            counts.append(new.n_frames)
+            times, arrays = read_frames(FolderEngine(path), new, 0, new.n_frames)
+            expected = states(0, new.n_frames)
+            assert len(times) == new.n_frames
+            assert (np.diff(times) > 0).all()
+            assert np.array_equal(arrays["sim_time"][1], expected["time"])
+            assert np.array_equal(arrays["qpos"], expected["qpos"])
+        replace(self, key, data, durable=durable)
+
+    monkeypatch.setattr(FolderEngine, "replace", looking)
+    with recorder(path) as rec:
+        record(rec, 0, 3)
+        rec.flush()
+        record(rec, 3, 13)
+        rec.flush()
+        rec.reset()
+        record(rec, 13, 30)
+        rec.reset(discard=True)
+        record(rec, 13, 18)
+    assert counts == [0, 3, 8, 13, *counts[4:-2], 13, 18]
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures.thread  # noqa: F401  (what it does at exit must be registered before `_flush_all`)
 import contextlib
 import os
@@ -130,8 +129,6 @@ class DatasetWriter:
         self._load_unfinished()
         self._thread = threading.Thread(target=self._run, name="flytraj-writer", daemon=True)
         self._thread.start()
-        # After whatever the engine registered, so that at exit it goes before.
-        atexit.register(self.close)
         _writers.add(self)
 
     @property
@@ -205,7 +202,6 @@ class DatasetWriter:
         if threading.current_thread() is not self._thread:
             self._end.wait()
         self._closed = True
-        atexit.unregister(self.close)
         self.raise_failure()
 
     def raise_failure(self) -> None:
