@@ -135,7 +135,7 @@ class FolderEngine:
         except (ValueError, OSError, RuntimeError) as error:
             if not self._root.exists():
                 raise DatasetNotFoundError(f"The dataset {self._root} is gone.") from error
-            code = re.search(r"os_error_code='(\d+)'", str(error))
+            code = re.search(r"(?:os_error_code='|OS error )(\d+)", str(error))
             if code is not None:
                 # The machine's trouble (permission, too many files, a bad disk) says nothing of the data.
                 number = int(code[1])
