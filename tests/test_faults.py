@@ -332,7 +332,7 @@ for folder in folders:
     os.chmod(folder, 0o755)
 with recorder() as rec:
     found = ft.open_dataset(path).sizes["frame"]
-    assert found > 20
+    assert found >= 16  # the block whose writing failed was full, however soon that was noticed
     record(rec, found, found + 9)
 assert ft.open_dataset(path).qpos.values.tobytes() == states(0, found + 9)["qpos"].tobytes()
 say("mended")
