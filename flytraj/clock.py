@@ -136,11 +136,6 @@ class RecordingClock:
         self._resume_at: float | None = None
 
     @property
-    def offset(self) -> float:
-        """What is added to the leading world's simulation time."""
-        return self._offset
-
-    @property
     def next_due(self) -> float:
         """Simulation time of the leading world before which no frame is due."""
         return self.frame_clock.next_due - self._offset

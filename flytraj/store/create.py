@@ -29,7 +29,16 @@ from flytraj.store.engine import SCRATCH, Engine, Part, is_unfinished, open_engi
 from flytraj.store.layout import Layout
 from flytraj.store.recover import recover, warn_set_aside
 
-__all__ = ["COMPRESSIONS", "Claim", "Compression", "Embedding", "Mode", "read_blob", "read_description"]
+__all__ = [
+    "COMPRESSIONS",
+    "Claim",
+    "Compression",
+    "Embedding",
+    "Mode",
+    "now",
+    "read_blob",
+    "read_description",
+]
 
 Mode = Literal["w-", "w", "a"]
 Compression = Literal["lz4", "zstd", "none"]
@@ -115,7 +124,7 @@ class Claim:
             compression=compression,
             clock=clock,
             model={"fingerprint": _fingerprint(embedding.mj_model)},
-            info={"versions": _versions(source), "created": _now()},
+            info={"versions": _versions(source), "created": now()},
             labels={dim: len(names) for dim, names in labels.items()},
             blobs={name: len(data) for name, data in blobs.items()},
         )
@@ -296,7 +305,8 @@ def _versions(source: str) -> dict[str, str]:
     }
 
 
-def _now() -> str:
+def now() -> str:
+    """This moment in UTC, as datasets write it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

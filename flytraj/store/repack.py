@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from flytraj.errors import CorruptDatasetError, DatasetExistsError, InvalidArgumentError
 from flytraj.schema import COORDINATES, Schema, Variable
 from flytraj.store.commit import commit, time_part, whole_block
-from flytraj.store.create import COMPRESSIONS, Claim, Compression, read_blob, read_description
+from flytraj.store.create import COMPRESSIONS, Claim, Compression, now, read_blob, read_description
 from flytraj.store.description import Description
 from flytraj.store.engine import Engine, Part, open_engine
 from flytraj.store.layout import Layout
@@ -183,7 +182,6 @@ def _claim(
         if name.startswith("model/")
         and (data := read_blob(source, old, name.removeprefix("model/"))) is not None
     }
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     new = Description.create(
         schema,
         old.n_worlds,
@@ -191,7 +189,7 @@ def _claim(
         compression=compression,
         clock=old.clock,
         model=old.model,
-        info={**old.info, "repacked": now, "repack": {**job, "verified": False}},
+        info={**old.info, "repacked": now(), "repack": {**job, "verified": False}},
         labels={dim: len(names) for dim, names in labels.items()},
         blobs={name: len(data) for name, data in blobs.items()},
     )
