@@ -576,7 +576,10 @@ def test_data_is_there_before_the_root_names_it(path: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_what_a_commit_names_is_on_the_disk_before_it(tmp_path: Path) -> None:
-    """Follow every system call: data, then names in folders (new folders too), then the root document."""
+    """Follow every system call: data, then names in folders (new folders too), then the root document.
+
+    A flush at each block's end leaves no later block on its way while one is committed.
+    """
     path, trace = tmp_path / "new" / "a.zarr", tmp_path / "trace"
     writes = "write,writev,pwrite64,pwritev,pwritev2"
     calls = f"openat,mkdir,mkdirat,rename,renameat,renameat2,{writes},fsync,fdatasync"
@@ -584,8 +587,9 @@ def test_what_a_commit_names_is_on_the_disk_before_it(tmp_path: Path) -> None:
     if probe.returncode:
         pytest.skip("strace may not trace here")
     run_script(
-        "rec = recorder(); record(rec, 0, 13); rec.flush(); record(rec, 13, 21); rec.reset(); record(rec, 21, 30);"
-        "rec.reset(discard=True); rec.close()",
+        "rec = recorder(); begin = 0\n"
+        "for end in (8, 13, 16, 21): record(rec, begin, end); rec.flush(); begin = end\n"
+        "rec.reset(); record(rec, 21, 24); rec.flush(); record(rec, 24, 30); rec.reset(discard=True); rec.close()",
         path,
         before=("strace", "-f", "-y", "-s", "0", "-e", f"trace={calls}", "-o", str(trace)),
     )
@@ -611,6 +615,7 @@ def follow(lines: list[str], dataset: Path) -> int:
             names.pop(file, None)
         elif call.startswith("rename"):
             old, new = paths
+            assert not commits or old not in data or new.endswith("/zarr.json"), f"{new} is not durable"
             if new == root:
                 commits += 1
                 assert old not in data

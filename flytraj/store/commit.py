@@ -18,6 +18,7 @@ from flytraj.store.description import ROOT, Description
 from flytraj.store.engine import REWRITING, Engine, Part, Writing, chunk_keys, touched_keys
 
 __all__ = [
+    "TimeChunk",
     "begin_frames",
     "clear_tail",
     "commit",
@@ -25,7 +26,6 @@ __all__ = [
     "follow",
     "frame_chunks",
     "read_frames",
-    "time_part",
     "to_json",
     "whole_block",
     "write_frames",
@@ -51,28 +51,61 @@ def write_frames(
     Returns:
         The dataset as it is now committed.
     """
-    begin_frames(engine, description, first_frame, arrays).wait()
-    description = commit_frames(engine, description, first_frame, times)
+    begin_frames(engine, description, TimeChunk(engine), first_frame, times, arrays).wait()
+    description = commit_frames(engine, description, first_frame + len(times))
     follow(engine, description)
     return description
 
 
+class TimeChunk:
+    """The chunk of `time` that is being filled, in memory: reading it back for each block would wait for shards.
+
+    Args:
+        engine: The store.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._begin = -1
+        self._values = np.empty(0)
+
+    def part(self, description: Description, first_frame: int, times: NDArray[np.float64]) -> Part:
+        """The chunk that a block falls in, whole: what it held, the block's times, and fill."""
+        size = description.layout.time_chunk
+        begin = first_frame // size * size
+        if begin != self._begin:
+            self._values = np.full(size, np.nan)
+            if first_frame > begin:
+                document = description.documents["time"]
+                held = self._engine.read_array("time", document, (slice(begin, first_frame),))
+                self._values[: len(held)] = held
+            self._begin = begin
+        end = first_frame - begin + len(times)
+        self._values[first_frame - begin : end] = times
+        self._values[end:] = np.nan
+        return Part("time", description.documents["time"], (begin,), self._values.copy())
+
+
 def begin_frames(
-    engine: Engine, description: Description, first_frame: int, arrays: Mapping[str, NDArray[Any]]
+    engine: Engine,
+    description: Description,
+    time_chunk: TimeChunk,
+    first_frame: int,
+    times: NDArray[np.float64],
+    arrays: Mapping[str, NDArray[Any]],
 ) -> Writing:
     """Begin to write the shards of a block: what they held, the frames given, and fill.
 
-    Blocks may be on their way side by side: each has shards of its own.
+    Blocks may be on their way side by side: each has shards of its own, and a later one's chunk of `time` holds
+    the times of those before it.
     """
-    return engine.begin_write(_shards(description, first_frame, arrays))
+    parts = [*_shards(description, first_frame, arrays), time_chunk.part(description, first_frame, times)]
+    return engine.begin_write(parts)
 
 
-def commit_frames(
-    engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]
-) -> Description:
-    """Commit frames of a block whose shards are durable; `follow` is left to the caller."""
-    engine.write([time_part(engine, description, first_frame, times)])
-    description = description.with_frames(first_frame + len(times))
+def commit_frames(engine: Engine, description: Description, n_frames: int) -> Description:
+    """Commit frames that are durable, up to the `n_frames`-th; `follow` is left to the caller."""
+    description = description.with_frames(n_frames)
     engine.replace(ROOT, description.to_json())
     return description
 
@@ -117,9 +150,9 @@ def clear_tail(engine: Engine, description: Description) -> None:
     parts: list[Part] = []
     if first < description.n_frames:
         times, arrays = read_frames(engine, description, first, description.n_frames)
-        parts = [*_shards(description, first, arrays), time_part(engine, description, first, times)]
+        parts = [*_shards(description, first, arrays), TimeChunk(engine).part(description, first, times)]
     elif first % description.layout.time_chunk:
-        parts = [time_part(engine, description, first, np.empty(0))]
+        parts = [TimeChunk(engine).part(description, first, np.empty(0))]
     _rewrite(engine, parts)
 
 
@@ -164,18 +197,6 @@ def whole_block(values: NDArray[Any], block_frames: int) -> NDArray[Any]:
     whole = np.full((values.shape[0], block_frames, *values.shape[2:]), _fill(values.dtype), values.dtype)
     whole[:, : values.shape[1]] = values
     return whole
-
-
-def time_part(engine: Engine, description: Description, first_frame: int, times: NDArray[np.float64]) -> Part:
-    """The chunk of `time` that a block falls in, whole: what it held, and the block's times."""
-    document = description.documents["time"]
-    size = description.layout.time_chunk
-    begin = first_frame // size * size
-    values = np.full(size, np.nan)
-    if first_frame > begin:
-        values[: first_frame - begin] = engine.read_array("time", document, (slice(begin, first_frame),))
-    values[first_frame - begin : first_frame - begin + len(times)] = times
-    return Part("time", document, (begin,), values)
 
 
 def _fill(dtype: np.dtype[Any]) -> Any:

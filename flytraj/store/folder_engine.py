@@ -67,6 +67,7 @@ class FolderEngine:
         self._root = folder
         self._lock = FolderLock(folder)
         self._arrays: dict[tuple[str, int], Any] = {}
+        self._begun: dict[str, tuple[tuple[int, ...], Any]] = {}
         if create:
             try:
                 _make_folder(folder)
@@ -112,9 +113,16 @@ class FolderEngine:
             if _was_forked():
                 self._write_in_child(list(parts))
                 return _FolderWriting(self._root, [])
-            return _FolderWriting(
-                self._root, [self._open(p.name, p.document, _WRITERS)[p.box].write(p.values) for p in parts]
-            )
+            return _FolderWriting(self._root, [self._begin_part(part) for part in parts])
+
+    def _begin_part(self, part: Part) -> Any:
+        before = self._begun.get(part.name)
+        if before is not None and before[0] == part.start:
+            # Values of two writes to one chunk are taken in any order, unless the first are taken already.
+            before[1].exception()
+        future = self._open(part.name, part.document, _WRITERS)[part.box].write(part.values)
+        self._begun[part.name] = (part.start, future.copy)
+        return future
 
     def write(self, parts: Iterable[Part]) -> None:
         self.begin_write(parts).wait()

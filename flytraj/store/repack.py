@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from flytraj.errors import CorruptDatasetError, DatasetExistsError, InvalidArgumentError
 from flytraj.schema import COORDINATES, Schema, Variable
-from flytraj.store.commit import commit, time_part, whole_block
+from flytraj.store.commit import TimeChunk, commit, whole_block
 from flytraj.store.create import COMPRESSIONS, Claim, Compression, now, read_blob, read_description
 from flytraj.store.description import Description
 from flytraj.store.engine import Engine, Part, open_engine
@@ -225,7 +225,7 @@ def _copy(convert: _Converter, target: Engine, new: Description, first: int, las
             whole = whole_block(values, new.layout.block_frames)
             start = (worlds.start, first) + (0,) * len(variable.shape)
             target.write([Part(variable.name, new.documents[variable.name], start, whole)])
-    target.write([time_part(target, new, first, convert.times(slice(first, last)))])
+    target.write([TimeChunk(target).part(new, first, convert.times(slice(first, last)))])
 
 
 def _verify(convert: _Converter, target: Engine, new: Description, first: int, last: int) -> None:

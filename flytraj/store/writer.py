@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flytraj.block import Block
 from flytraj.errors import RecorderClosedError, WriteError
 from flytraj.store.commit import (
+    TimeChunk,
     begin_frames,
     clear_tail,
     commit,
@@ -26,7 +27,6 @@ from flytraj.store.commit import (
     follow,
     frame_chunks,
     read_frames,
-    write_frames,
 )
 from flytraj.store.description import ROOT, Description
 from flytraj.store.engine import SCRATCH, Engine, Writing
@@ -121,12 +121,15 @@ class DatasetWriter:
         self._closed = False
         self._end = _Job(None)
         self._begun: deque[Writing] = deque()
+        self._time_chunk = TimeChunk(engine)
         # Whether the root is ahead of the arrays' own documents.
         self._is_ahead = False
-        self._ring = [self._new_block(number) for number in range(N_BLOCKS)]
+        first = description.n_frames // description.layout.block_frames % N_BLOCKS
+        self._ring = {first: self._new_block(first)}
         self._work: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._progress: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._load_unfinished()
+        self._work.put(_Job(self._complete_ring))
         self._thread = threading.Thread(target=self._run, name="flytraj-writer", daemon=True)
         self._thread.start()
         _writers.add(self)
@@ -163,11 +166,12 @@ class DatasetWriter:
         while not self._progress.empty():
             self._progress.get()
         began = time.perf_counter()
-        while self._written <= index - N_BLOCKS and self._failure is None:
+        place = index % N_BLOCKS
+        while (self._written <= index - N_BLOCKS or place not in self._ring) and self._failure is None:
             self._progress.get()
         self._stall_seconds += time.perf_counter() - began
         self.raise_failure()
-        self.current = self._ring[index % N_BLOCKS].start(index)
+        self.current = self._ring[place].start(index)
         return self.current
 
     def flush(self) -> None:
@@ -225,11 +229,18 @@ class DatasetWriter:
         frames = (slice(self.n_frames - 1, self.n_frames),)
         return float(self._engine.read_array("time", self._description.documents["time"], frames)[0])
 
-    def _new_block(self, number: int) -> Block:
+    def _complete_ring(self) -> None:
+        """Make the other blocks; the recorder fills the first one meanwhile."""
+        for place in range(N_BLOCKS):
+            if place not in self._ring:
+                self._ring[place] = self._new_block(place)
+                self._progress.put(None)
+
+    def _new_block(self, place: int) -> Block:
         d = self._description
         if self._engine.folder is None:
             return Block(d.schema, d.n_worlds, d.layout.block_frames)
-        path = self._engine.folder / SCRATCH / f"block-{number}"
+        path = self._engine.folder / SCRATCH / f"block-{place}"
         try:
             path.parent.mkdir(exist_ok=True)
             return Block(d.schema, d.n_worlds, d.layout.block_frames, path=path)
@@ -280,7 +291,7 @@ class DatasetWriter:
         if self._failure is None and self._engine.folder is not None:
             # All is committed: what cannot be removed now is removed when the dataset is opened to append.
             with contextlib.suppress(OSError):
-                for block in self._ring:
+                for block in self._ring.values():
                     block.remove_file()
                 (self._engine.folder / SCRATCH).rmdir()
         self._engine.unlock()
@@ -318,11 +329,7 @@ class DatasetWriter:
             while not writing.wait(_LOOK_SECONDS):
                 self._begin_handed()
             block = self._ring[self._written % N_BLOCKS]
-            self._description = commit_frames(
-                self._engine, self._description, block.first_frame, block.time[:]
-            )
-            self._last_commit = time.time()
-            self._is_ahead = True
+            self._set_committed(block.first_frame + block.capacity)
             self._begun.popleft()
             self._written += 1
             self._progress.put(None)
@@ -330,27 +337,31 @@ class DatasetWriter:
     def _begin_handed(self) -> None:
         while self._written + len(self._begun) < self._handed:
             block = self._ring[(self._written + len(self._begun)) % N_BLOCKS]
-            arrays = {name: array.swapaxes(0, 1) for name, array in block.arrays.items()}
-            self._begun.append(begin_frames(self._engine, self._description, block.first_frame, arrays))
+            self._begun.append(self._begin(block, block.capacity))
+
+    def _begin(self, block: Block, n_frames: int) -> Writing:
+        arrays = {name: array[:n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
+        times = block.time[:n_frames]
+        return begin_frames(
+            self._engine, self._description, self._time_chunk, block.first_frame, times, arrays
+        )
+
+    def _set_committed(self, n_frames: int) -> None:
+        self._description = commit_frames(self._engine, self._description, n_frames)
+        self._last_commit = time.time()
+        self._is_ahead = True
 
     def _commit_all(self) -> None:
         self._commit_handed()
         block = self.current
         # The recorder may have gone on to the next block meanwhile: that is for the next time.
-        if block.index == self._written:
-            self._commit(block, block.n_frames)
+        n_frames = block.n_frames
+        if block.index == self._written and block.first_frame + n_frames > self.n_frames:
+            self._begin(block, n_frames).wait()
+            self._set_committed(block.first_frame + n_frames)
         if self._is_ahead:
             follow(self._engine, self._description)
             self._is_ahead = False
-
-    def _commit(self, block: Block, n_frames: int) -> None:
-        if block.first_frame + n_frames <= self.n_frames:
-            return
-        arrays = {name: array[:n_frames].swapaxes(0, 1) for name, array in block.arrays.items()}
-        self._description = write_frames(
-            self._engine, self._description, block.first_frame, block.time[:n_frames], arrays
-        )
-        self._last_commit = time.time()
 
     def _truncate(self, n_frames: int) -> None:
         self._commit_all()
@@ -358,9 +369,10 @@ class DatasetWriter:
         if n_frames >= d.n_frames:
             return
         # The block files first: a recovery must not bring back what is cut.
-        for block in self._ring:
+        for block in self._ring.values():
             block.n_frames = 0
         self._description = commit(self._engine, d.with_frames(n_frames))
+        self._time_chunk = TimeChunk(self._engine)
         clear_tail(self._engine, self._description)
         for name, document in d.arrays.items():
             if "frame" in document["dimension_names"]:
