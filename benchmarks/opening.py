@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.data import Frames, smooth_states
 from benchmarks.peers import PEERS
 from benchmarks.process import run_fresh, warm_memory
@@ -80,10 +82,13 @@ def measure(peer: str, n_frames: int, folder: str) -> dict[str, Any]:
 
 
 def _import_lazy_parts() -> None:
-    """What flytraj imports on first use: not what is measured here."""
+    """What flytraj, and xarray and pandas (dask, pyarrow), import on first use: not what is measured here."""
+    import xarray as xr
+
     import flytraj
 
     _ = flytraj.open_dataset
+    xr.Variable("x", np.array(["a"], object))
 
 
 def _path(peer: str, n_frames: int, folder: str) -> Path:

@@ -21,6 +21,7 @@ __all__ = ["measure", "prepare", "run"]
 
 PEERS = {
     "flytraj": Peer("flytraj, lz4", "flytraj_recorder"),
+    "flytraj-worlds": Peer("flytraj, repacked by world, lz4", "flytraj_recorder", {"repacked": "by-world"}),
     "tensorstore": Peer("TensorStore, flytraj's layout", "tensorstore_blocks"),
     "tensorstore-fine": Peer("TensorStore, chunks of 1 world", "tensorstore_blocks", {"layout": "fine"}),
     "tensorstore-worlds": Peer("TensorStore, a chunk a world", "tensorstore_blocks", {"layout": "by-world"}),

@@ -35,7 +35,7 @@ class ViewClip:
     @property
     def nq(self) -> int:
         """Number of generalized coordinates."""
-        return int(self._frames["qpos"].shape[-1])
+        return int(self._frames["qpos"].shape[-1]) if "qpos" in self._frames else 0
 
     @property
     def nmocap(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -56,6 +57,13 @@ class FrameClock:
         self.sampling: Sampling = sampling
         self._interval = playback_speed / output_fps
         self._tolerance = timestep * 0.5
+        if self._interval < timestep * (1 - 1e-9):
+            warnings.warn(
+                f"playback_speed / output_fps asks for a frame every {self._interval:g} s, and the timestep is "
+                f"{timestep:g} s: with a frame a step, videos play {timestep / self._interval:.3g} times as fast as "
+                "playback_speed says. Lower output_fps.",
+                stacklevel=2,
+            )
         self.reset()
 
     @property
@@ -88,12 +96,18 @@ class FrameClock:
 
         Returns:
             True if a frame is due.
+
+        Raises:
+            InvalidArgumentError: The time is not finite.
         """
         time = float(time)
         went_back = time < self._last_time
-        self._last_time = time
         if time < self._next_due and not went_back:
+            self._last_time = time
             return False
+        if not math.isfinite(time):
+            raise InvalidArgumentError(f"The simulation time must be finite, found {time}.")
+        self._last_time = time
         self._before = (self._next_due, self._start, self._place)
         if self.sampling == "interval":
             self._next_due = time + self._interval - self._tolerance

@@ -57,7 +57,8 @@ def read_points(key: tuple[Any, ...], shape: tuple[int, ...], read: Read) -> NDA
     Returns:
         An array with the broadcast dims first, then those of the slices.
     """
-    n_dims = max((part.ndim for part in key if isinstance(part, np.ndarray)), default=0)
+    wanted = np.broadcast_shapes(*(part.shape for part in key if isinstance(part, np.ndarray)))
+    n_dims = len(wanted)
     index: list[Places] = []
     flipped_axes = []
     for axis, (part, size) in enumerate(zip(key, shape, strict=True)):
@@ -67,7 +68,7 @@ def read_points(key: tuple[Any, ...], shape: tuple[int, ...], read: Read) -> NDA
             if backward:
                 flipped_axes.append(axis)
         else:
-            index.append(_not_negative(part, size).reshape((1,) * (n_dims - part.ndim) + part.shape))
+            index.append(_not_negative(_slim(part.reshape((1,) * (n_dims - part.ndim) + part.shape)), size))
     ranges = _ranges(index, n_dims)
     given = [axis for axis, part in enumerate(index) if isinstance(part, slice)]
     for axis, (places, _) in ranges.items():
@@ -75,9 +76,22 @@ def read_points(key: tuple[Any, ...], shape: tuple[int, ...], read: Read) -> NDA
     removed = tuple(dim for _, dim in ranges.values())
     index = [part if isinstance(part, slice) else part.squeeze(removed) for part in index]
     values = read(tuple(index))
+    if all(isinstance(part, slice) for part in index):
+        values = values.reshape((1,) * (n_dims - len(ranges)) + values.shape)
     order = _order(n_dims, ranges, [a for a, part in enumerate(index) if isinstance(part, slice)], given)
     values = values.transpose(order)
+    if values.shape[:n_dims] != wanted:
+        values = np.broadcast_to(values, (*wanted, *values.shape[n_dims:])).copy()
     return np.flip(values, tuple(n_dims + given.index(axis) for axis in flipped_axes))
+
+
+def _slim(part: NDArray[Any]) -> NDArray[Any]:
+    """The places without repetition: xarray broadcasts all arrays to the shape of the result."""
+    for axis, size in enumerate(part.shape):
+        first = part.take([0], axis) if size > 1 else part
+        if size > 1 and (part == first).all():
+            part = first
+    return part
 
 
 def _ranges(index: list[Places], n_dims: int) -> dict[int, tuple[slice, int]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from flytraj.arrays import write_dataset
 from flytraj.errors import DatasetNotFoundError, InvalidArgumentError, TrajectoryFileError
+from flytraj.outputs import outside_datasets
 from flytraj.trajectory import RecordedTrajectory, check_trajectories_match_model
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ def export_npz(ds: xr.Dataset, directory: str | PathLike[str]) -> list[Path]:
 
     Returns:
         The paths written, in the order of the worlds.
+
+    Raises:
+        InvalidArgumentError: The folder lies in a dataset.
     """
-    folder = Path(directory)
+    folder = outside_datasets(directory)
     paths = []
     for clip in ds.traj.clips():
         path = folder / f"world{clip.world_id:06d}.npz"

@@ -236,7 +236,8 @@ def check_sizes(mj_model: mujoco.MjModel, clip: Clip) -> None:
     if clip.nq != mj_model.nq or clip.nmocap != mj_model.nmocap:
         raise ModelMismatchError(
             f"The trajectory of world {clip.world_id} has nq={clip.nq} and nmocap={clip.nmocap}, the model "
-            f"nq={mj_model.nq} and nmocap={mj_model.nmocap}: it was recorded with another model."
+            f"nq={mj_model.nq} and nmocap={mj_model.nmocap}: it was recorded with another model, or a view leaves "
+            "coordinates out."
         )
 
 

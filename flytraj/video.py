@@ -70,6 +70,8 @@ class VideoWriter:
             raise InvalidArgumentError(f"A frame needs at least one pixel, found {height} x {width}.")
         if not 0 < fps < 100_000:
             raise InvalidArgumentError(f"fps must be positive and below 100000, found {fps!r}.")
+        if not 0 <= crf <= 51:
+            raise InvalidArgumentError(f"crf must be from 0 (lossless) to 51, found {crf!r}.")
         self.path = Path(path)
         self.n_frames = 0
         self._size = (height, width)

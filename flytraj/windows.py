@@ -71,7 +71,12 @@ class Windows:
 
         Returns:
             Name to `(n, length, …)` array.
+
+        Raises:
+            InvalidArgumentError: `n` is no number of windows.
         """
+        if not isinstance(n, (int, np.integer)) or n < 0:
+            raise InvalidArgumentError(f"n must be a number of windows, found {n!r}.")
         numbers = rng.integers(len(self), size=n)
         return self.read(numbers)
 

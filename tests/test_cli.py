@@ -3,6 +3,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -32,6 +33,35 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     code = f"import flytraj.cli, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["info", "none.zarr"]])
+def test_a_value_of_mujoco_gl_that_mujoco_refuses_is_named(command: list[str]) -> None:
+    environment = {**os.environ, "MUJOCO_GL": "crayons"}
+    done = subprocess.run(
+        [sys.executable, "-m", "flytraj", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == exits.NOT_POSSIBLE_HERE
+    assert done.stderr.startswith("flytraj: MuJoCo cannot be imported with MUJOCO_GL=crayons")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_ctrl_c_that_became_an_import_error_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("numpy could not be loaded") from error
+
+    monkeypatch.setattr(sys.modules["flytraj.cli.main"], "app", interrupted)
+    assert run(["info", "a.zarr"]) == exits.INTERRUPTED
+    assert capsys.readouterr().err == "Stopped.\n"
 
 
 def test_worlds_are_read_in_order_each_once() -> None:
@@ -288,6 +318,8 @@ def test_wrong_uses_get_one_sentence_and_their_code(
     root = (newer / "zarr.json").read_text()
     (newer / "zarr.json").write_text(root.replace('"format": 1', '"format": 99'))
     (headless / "zarr.json").unlink()
+    cut = _copy_of(dataset, tmp_path / "cut")
+    (cut / "zarr.json").write_text(root[:100])
     torn = _torn_copy(dataset, tmp_path / "torn")
     render = ("render", dataset, "-o", out)
     cases: list[tuple[int, str, tuple[object, ...]]] = [
@@ -303,10 +335,18 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (2, "--time takes seconds", (*render, "--world", "0", "--time", "now")),
         (2, "has episode 9", (*render, "--world", "0", "--episode", "9")),
         (2, "'nose' not found", (*render, "--world", "0", "--camera", "nose")),
+        (2, "--camera free works", (*render, "--world", "0", "--camera", "nose")),
         (2, "--size takes", (*render, "--world", "0", "--size", "big")),
         (2, "--grid takes", (*render, "--world", "0", "--grid", "2by2")),
         (2, "do not fit in a grid", (*render, "--world", "0-3", "--grid", "1x2")),
         (2, "makes 2 videos", (*render, "--world", "0,1", "--grid", "none")),
+        (2, "would lie in the dataset", ("render", dataset, "-o", dataset / "x.mp4", "--world", "0")),
+        (2, "would lie in the dataset", ("sheet", dataset, "-o", dataset / "x.png", "--world", "0")),
+        (2, "would lie in the dataset", ("plot", dataset, "-o", dataset / "x.png", "--joint", "fly/z")),
+        (2, "would lie in the dataset", ("export", dataset, dataset / "npz")),
+        (2, "would lie in the dataset", ("repack", dataset, dataset / "new.zarr")),
+        (2, "Videos are .mp4 files", ("render", dataset, "-o", tmp_path / "x.avi", "--world", "0")),
+        (3, "it is no JSON", ("info", cut)),
         (2, "recorded with another model", (*render, "--world", "0", "--model", other)),
         (2, "cannot load the model", (*render, "--world", "0", "--model", broken)),
         (3, "No model file", (*render, "--world", "0", "--model", tmp_path / "none.xml")),
@@ -319,7 +359,7 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (2, "must end in .png", ("sheet", dataset, "-o", out, "--world", "0")),
         (2, "No frame at 9 s", ("sheet", dataset, "-o", tmp_path / "x.png", "--world", "0", "--at", "9")),
         (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
-        (5, str(dataset), ("import", tmp_path / "good.npz", "-o", dataset)),
+        (5, "exists already: choose another path.", ("import", tmp_path / "good.npz", "-o", dataset)),
         (5, "--overwrite", ("demo", dataset.parent)),
         (6, "text.npz: File exists", ("export", dataset, tmp_path / "text.npz", "--world", "0")),
         (6, "/proc/none", ("demo", "/proc/none")),

@@ -30,6 +30,23 @@ def test_both_rules_agree_where_the_interval_is_a_multiple_of_the_step(sampling:
     assert due == list(range(0, 1000, 8))
 
 
+def test_more_frames_than_steps_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="videos play 100 times as fast"):
+        FrameClock(0.2, 10_000, 0.002)
+    FrameClock(0.2, 100, 0.002)
+
+
+@pytest.mark.parametrize("sampling", ["grid", "interval"])
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_a_time_that_is_not_finite_is_refused_and_forgotten(sampling: Sampling, time: float) -> None:
+    clock = FrameClock(0.2, 25, 0.002, sampling=sampling)
+    assert clock.tick(1.0)
+    with pytest.raises(InvalidArgumentError, match="must be finite"):
+        clock.tick(time)
+    assert [k for k in range(1, 9) if clock.tick(1 + k * 0.002)] == [4, 8]
+
+
+@pytest.mark.filterwarnings("ignore:playback_speed / output_fps")
 @given(
     timestep=st.sampled_from([1e-4, 5e-4, 0.001, 0.002, 0.004, 0.01]),
     fps=st.sampled_from([24, 25, 29.97, 30, 50, 60, 120]),

@@ -354,6 +354,23 @@ def test_what_is_no_dataset_is_named(tmp_path: Path) -> None:
         ft.open_dataset(tmp_path / "other")
     with pytest.raises(InvalidArgumentError, match="a path, a URL or a Zarr store"):
         ft.open_dataset(3)
+    with pytest.raises(InvalidArgumentError, match="Protocol not known: carrier-pigeon"):
+        ft.open_dataset("carrier-pigeon://coop/a")
+    (tmp_path / "zarr.json").write_text('{"attributes": {"flytraj": {"form')
+    with pytest.raises(FormatError, match="it is no JSON"):
+        ft.open_dataset(tmp_path)
+
+
+def test_a_path_may_begin_with_the_home_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(path.parent))
+    monkeypatch.setenv("USERPROFILE", str(path.parent))
+    assert ft.open_dataset(f"~/{path.name}").sizes["frame"] == 50
+
+
+def test_a_dataset_is_not_made_in_another(path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="would lie in the dataset"):
+        ft.write_dataset(path / "inner", MODEL, time=TIME, **STATES)
+    assert not (path / "inner").exists()
 
 
 def test_a_newer_format_is_refused(path: Path, tmp_path: Path) -> None:

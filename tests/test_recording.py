@@ -486,6 +486,12 @@ def test_channels_must_be_the_ones_declared(model: mujoco.MjModel) -> None:
     assert recorder.record_as_needed(data, reward=1.0)
 
 
+@pytest.mark.parametrize("channels", ["reward", {"reward": ()}, {"reward": "f4"}, {"reward": (3, "f4")}])
+def test_malformed_channels_are_refused(model: mujoco.MjModel, channels: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="shape of one world's value, dtype"):
+        ft.TrajectoryRecorder(model, channels=channels)
+
+
 def test_begin_episode_by_hand(model: mujoco.MjModel, tmp_path: Path) -> None:
     data = arrays(model, 3, 0.0)
     with ft.BatchTrajectoryRecorder(model, 3, worlds=[2, 0], store=tmp_path / "a") as recorder:

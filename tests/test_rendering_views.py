@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flytraj as ft
+from flytraj.errors import InvalidArgumentError
 from flytraj.rendering.notebook import RenderedVideos
 from flytraj.testing import pendulum, tiny_model
 from flytraj.trajectory import RecordedTrajectory
@@ -61,6 +62,22 @@ def test_chosen_worlds_and_frames_of_a_view(
 def test_a_view_of_another_model_is_refused(store: Path) -> None:
     with ft.open_dataset(store) as ds, pytest.raises(ft.errors.ModelMismatchError):
         ft.render_videos(pendulum().compile(), ds, "front", "nowhere")
+
+
+def test_a_view_without_all_coordinates_is_refused(store: Path, model: mujoco.MjModel) -> None:
+    with (
+        ft.open_dataset(store) as ds,
+        pytest.raises(ft.errors.ModelMismatchError, match="leaves coordinates out"),
+    ):
+        ft.render_videos(model, ds.isel(nq=[0]), "fixed", "nowhere")
+
+
+@pytest.mark.parametrize("name", ["x.mp4", "videos", "deeper/videos"])
+def test_videos_do_not_go_into_a_dataset(store: Path, model: mujoco.MjModel, name: str) -> None:
+    before = sorted(store.rglob("*"))
+    with ft.open_dataset(store) as ds, pytest.raises(InvalidArgumentError, match="would lie in the dataset"):
+        ft.render_videos(model, ds, "fixed", store / name)
+    assert sorted(store.rglob("*")) == before
 
 
 def test_a_notebook_shows_the_video(store: Path, tmp_path: Path) -> None:

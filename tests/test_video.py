@@ -100,6 +100,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_video(tmp_path / "v.mp4", np.zeros((0, 8, 8, 3), np.uint8), 25)
     with pytest.raises(InvalidArgumentError, match="fps"):
         VideoWriter(tmp_path / "v.mp4", 8, 8, 0)
+    for crf in (-1, 52):
+        with pytest.raises(InvalidArgumentError, match="crf must be from 0"):
+            VideoWriter(tmp_path / "v.mp4", 8, 8, 25, crf=crf)
     wrong: Any = np.zeros((1, 8, 9, 3))
     with VideoWriter(tmp_path / "v.mp4", 8, 8, 25) as video:
         with pytest.raises(

@@ -172,6 +172,11 @@ def test_windows_default_to_qpos_and_refuse_what_is_not_there(ds: xr.Dataset) ->
         ds.traj.sample_windows(1, 0)
     with pytest.raises(FieldNotFoundError, match="'qvel'"):
         ds.traj.sample_windows(1, 2, fields="qvel")
+    wrong: Any
+    for wrong in (-1, 2.5):
+        with pytest.raises(InvalidArgumentError, match="n must be a number of windows"):
+            ds.traj.sample_windows(wrong, 2)
+    assert ds.traj.sample_windows(0, 2).shape == (0, 2, MODEL.nq)
 
 
 @pytest.mark.parametrize("seed", [None, 3])

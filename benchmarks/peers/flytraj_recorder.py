@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,21 @@ PACKAGES = ("flytraj", "tensorstore", "mujoco")
 SYNCS = True
 
 
-def record(path: Path, frames: Frames, *, compression: str = "lz4") -> None:
-    """Record through the public recorder, from a mapping of arrays."""
-    with _recorder(path, frames, compression=compression) as recorder:
+def record(
+    path: Path,
+    frames: Frames,
+    *,
+    compression: Literal["lz4", "zstd", "none"] = "lz4",
+    repacked: Literal["by-world", "by-time"] | None = None,
+) -> None:
+    """Record through the public recorder, from a mapping of arrays; repack what was recorded, if asked to."""
+    recorded = path if repacked is None else path.with_name(f"{path.name}-recorded")
+    with _recorder(recorded, frames, compression=compression) as recorder:
         for i, states in enumerate(frames):
             recorder.record_as_needed({"time": i * INTERVAL, "qpos": states})
+    if repacked is not None:
+        ft.repack(recorded, path, layout=repacked, compression=compression)
+        shutil.rmtree(recorded)
 
 
 def surviving_frames(path: Path, frames: Frames, *, compression: str = "lz4") -> int:
@@ -34,8 +45,9 @@ def surviving_frames(path: Path, frames: Frames, *, compression: str = "lz4") ->
     return count_equal(values.swapaxes(0, 1), frames)
 
 
-def open_reader(path: Path) -> Reader:
+def open_reader(path: Path, **options: Any) -> Reader:
     """A view, indexed by xarray."""
+    del options
     qpos = ft.open_dataset(path)["qpos"]
 
     def read(worlds: slice, frames: slice) -> NDArray[np.float32]:

@@ -28,6 +28,13 @@ EXIT_CODES = {
 }
 """What each exit code says."""
 
+_IN_PYTHON = {
+    ', or mode="a" to append, "w" to replace': "",
+    "FreeCamera() works": "--camera free works",
+    " (ds.traj.model() where it is embedded)": ", or leave --model out where it is embedded",
+}
+"""What the library advises in Python, and how the command line says it."""
+
 _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
     ((errors.DatasetNotFoundError, errors.FormatError, errors.TrajectoryFileError), NOT_FOUND),
     ((errors.CorruptDatasetError,), DAMAGED),
@@ -48,6 +55,8 @@ def sentence(error: BaseException) -> str:
     """An error on one line; one that flytraj did not raise on purpose is named."""
     text = " ".join(str(error).split())
     if isinstance(error, errors.FlytrajError):
+        for python, here in _IN_PYTHON.items():
+            text = text.replace(python, here)
         return text
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}."

@@ -70,6 +70,7 @@ def plot(
     """Plot coordinates over time: a line for each of a few worlds, median and bands of many."""
     from flytraj.cli.selection import select
     from flytraj.dataset import open_dataset
+    from flytraj.outputs import outside_datasets
 
     if output.suffix not in _PICTURES:
         raise InvalidArgumentError(f"--output must end in {', '.join(_PICTURES)}, found {output}.")
@@ -77,6 +78,7 @@ def plot(
         import matplotlib
 
         matplotlib.use("agg")
+    output = outside_datasets(output)
     panels = select(open_dataset(path), world, time).traj.plot(*joint, x=x)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

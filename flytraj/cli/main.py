@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from flytraj.cli import looking, making, mending, moving
-from flytraj.cli.exits import EXIT_CODES, exit_code, sentence
+from flytraj.cli.exits import EXIT_CODES, INTERRUPTED, exit_code, sentence
+from flytraj.errors import RenderError
 
 __all__ = ["app", "main", "run"]
 
@@ -65,9 +67,24 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             raise
+        if _was_interrupted(error):
+            print("Stopped.", file=sys.stderr)
+            return INTERRUPTED
+        if "mujoco" not in sys.modules and "MUJOCO_GL" in os.environ:
+            error = RenderError(
+                f"MuJoCo cannot be imported with MUJOCO_GL={os.environ['MUJOCO_GL']} ({error}): unset "
+                "it, or set it to egl or glfw."
+            )
         print(f"flytraj: {sentence(error)}", file=sys.stderr)
         return exit_code(error)
     return 0
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: some packages turn it into an ImportError while they are loaded."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -32,9 +32,11 @@ def validate(path: DatasetPath, as_json: Json = False) -> None:
 
 
 def repair(path: DatasetPath, as_json: Json = False) -> None:
-    """Recover what a killed recording left, and cut what is damaged, which is kept aside.
+    """Recover what a killed recording left, and cut all arrays before the first damaged frame.
 
-    Exit code 4 if something is left that cannot be mended.
+    flytraj validate tells what is damaged, and changes nothing. What is cut is kept in .flytraj/aside-TIME in the
+    dataset's folder; copied over the dataset, it brings back how it was. Exit code 4 if something is left that
+    cannot be mended.
     """
     from flytraj.store.repair import repair
 

@@ -78,3 +78,12 @@ class Options:
             raise InvalidArgumentError(
                 f"flush_interval must be positive seconds or None, not {self.flush_interval!r}."
             )
+        if not isinstance(self.channels, Mapping) or not all(map(_is_channel, self.channels.values())):
+            raise InvalidArgumentError(
+                'channels names arrays with (shape of one world\'s value, dtype), such as {"reward": ((), "float32")}; '
+                f"found {self.channels!r}."
+            )
+
+
+def _is_channel(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], (tuple, list))

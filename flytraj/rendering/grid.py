@@ -6,7 +6,6 @@ import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import mujoco
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError
+from flytraj.outputs import outside_datasets
 from flytraj.rendering.backend import Backend, choose_backend
 from flytraj.rendering.frames import LocalSource, Segment
 from flytraj.rendering.scene import Camera, as_clips, resolve_cameras
@@ -135,6 +135,7 @@ def contact_sheet(
         RenderError: Nothing renders here, or rendering failed.
         VideoError: The file cannot be written.
     """
+    output = None if output_path is None else outside_datasets(output_path)
     clips = as_clips(mj_model, trajectories)
     cameras = resolve_cameras(mj_model, [camera])
     settings = Settings(camera_res, quality=quality, total_frames=1, option=option_contents(scene_option))
@@ -157,8 +158,8 @@ def contact_sheet(
             sheet[layout.cell(cell)] = pictures[0]
     finally:
         source.close()
-    if output_path is not None:
-        write_png(Path(output_path), sheet)
+    if output is not None:
+        write_png(output, sheet)
     return sheet
 
 

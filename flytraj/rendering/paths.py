@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flytraj.errors import InvalidArgumentError
+from flytraj.outputs import outside_datasets
 from flytraj.trajectory import Clip
 
-__all__ = ["camera_file", "video_paths"]
+__all__ = ["camera_file", "checked_output", "video_paths"]
 
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 _LONGEST_NAME = 200
+_NO_FOLDERS = {".avi", ".gif", ".jpg", ".m4v", ".mkv", ".mov", ".mpg", ".png", ".webm", ".zarr"}
 
 
 def camera_file(name: str, suffix: str) -> str:
@@ -39,9 +41,9 @@ def video_paths(
         `{output_path}/traj{i:04d}_world{world_id}/{camera}.mp4` for several.
 
     Raises:
-        InvalidArgumentError: Two cameras would share a file.
+        InvalidArgumentError: Two cameras would share a file, or the path can be no folder for videos.
     """
-    output = Path(output_path)
+    output = checked_output(output_path)
     if len(clips) == 1:
         return [camera_paths(output, cameras)]
     return [
@@ -49,6 +51,18 @@ def video_paths(
         for i, clip in enumerate(clips)
         for files in [_camera_files(output, cameras)]
     ]
+
+
+def checked_output(output_path: str | os.PathLike[str]) -> Path:
+    """The path for a video, or a folder of them.
+
+    Raises:
+        InvalidArgumentError: It has the suffix of another kind of file, or lies in a dataset.
+    """
+    output = outside_datasets(output_path)
+    if output.suffix.lower() in _NO_FOLDERS:
+        raise InvalidArgumentError(f"Videos are .mp4 files: name one, or a folder for them, not {output}.")
+    return output
 
 
 def camera_paths(output: Path, cameras: Sequence[str]) -> dict[str, Path]:

@@ -148,7 +148,7 @@ def as_clips(mj_model: mujoco.MjModel, trajectories: Any) -> list[Clip]:
     """
     if hasattr(trajectories, "traj"):
         trajectories.traj.check_model(mj_model)
-        clips: list[Clip] = list(trajectories.traj.clips())
+        clips = [_as_clip(mj_model, clip) for clip in trajectories.traj.clips()]
     elif hasattr(trajectories, "n_frames"):
         clips = [_as_clip(mj_model, trajectories)]
     elif isinstance(trajectories, Iterable) and not isinstance(trajectories, (str, bytes, Mapping)):

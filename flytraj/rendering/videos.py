@@ -16,7 +16,7 @@ from flytraj.errors import InvalidArgumentError, RenderError
 from flytraj.rendering.backend import Backend, choose_backend
 from flytraj.rendering.frames import Failure, LocalSource, Segment, pack
 from flytraj.rendering.grid import Grid
-from flytraj.rendering.paths import video_paths
+from flytraj.rendering.paths import checked_output, video_paths
 from flytraj.rendering.pool import RenderPool, count_workers, make_source
 from flytraj.rendering.scene import Camera, as_clips, resolve_cameras
 from flytraj.rendering.settings import Quality, Settings, option_contents
@@ -89,7 +89,7 @@ def render_videos(
             raise InvalidArgumentError(
                 f"Trajectory {i} (world {clip.world_id}) has no frames to make a video of."
             )
-    names, output = list(resolved), Path(output_path)
+    names, output = list(resolved), checked_output(output_path)
     codec = {"crf": crf, "preset": preset}
     sink: SeparateVideos | GridVideos
     if grid is None:

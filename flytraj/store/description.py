@@ -152,9 +152,14 @@ class Description:
         """
         try:
             root = json.loads(data)
+        except ValueError as error:
+            raise FormatError(
+                f"The root document {where}/{ROOT} is damaged: it is no JSON ({error})."
+            ) from error
+        try:
             attributes = root["attributes"][ATTRIBUTE]
             version = attributes["format"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise FormatError(f"{where} is no flytraj dataset (no attribute {ATTRIBUTE!r}).") from error
         if version != FORMAT:
             raise FormatError(

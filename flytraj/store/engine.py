@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError, WriteError
+from flytraj.outputs import outside_datasets
 
 __all__ = [
     "REWRITING",
@@ -148,6 +149,10 @@ def open_engine(store: Any, *, create: bool = False) -> Engine:
     Args:
         store: Path of a local folder, URL that fsspec knows, or a Zarr store.
         create: Make the folder if there is none.
+
+    Raises:
+        InvalidArgumentError: It is no store, cannot be recorded into, or would be made inside of a dataset.
+        MissingDependencyError: A URL's protocol needs a package that is not installed.
     """
     from flytraj.store.zarr_engine import ZarrEngine, local_root
 
@@ -161,7 +166,9 @@ def open_engine(store: Any, *, create: bool = False) -> Engine:
         return ZarrEngine(store)
     from flytraj.store.folder_engine import FolderEngine
 
-    return FolderEngine(Path(os.path.abspath(folder)), create=create)
+    if create:
+        outside_datasets(folder.parent)
+    return FolderEngine(Path(os.path.abspath(folder.expanduser())), create=create)
 
 
 def chunk_keys(name: str, document: Mapping[str, Any], places: Iterable[Iterable[int]]) -> Iterator[str]:

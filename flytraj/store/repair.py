@@ -100,7 +100,7 @@ def _cut(
         commit(engine, shorter)
         actions.append(
             f"Cut from {description.n_frames} to {n_frames} frames, the last before the first damaged one; "
-            f"what was cut is kept in {folder}."
+            f"what was cut is kept in {folder}: copied over the dataset, it brings back how it was."
         )
     if behind:
         actions.append(f"Cleared what was written behind the last committed frame; it is kept in {folder}.")

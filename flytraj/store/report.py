@@ -62,7 +62,7 @@ class Report:
         return not self.problems
 
     def __str__(self) -> str:
-        lines = [f"{self.store}: {self.n_worlds} worlds, {self.n_frames} frames"]
+        lines = [f"{self.store}: {_counted(self.n_worlds, 'world')}, {_counted(self.n_frames, 'frame')}"]
         lines += [f"  {action}" for action in self.actions]
         lines += [f"  {problem}" for problem in self.problems]
         return "\n".join(lines if self.problems else [*lines, "  No problem found."])
@@ -93,6 +93,10 @@ def _put(result: list[Problem], problem: Problem, along: str, same: str) -> None
             result[-1] = replace(last, worlds=both) if along == "worlds" else replace(last, frames=both)
             return
     result.append(problem)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _shown(bounds: Range) -> str:

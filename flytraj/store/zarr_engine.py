@@ -24,6 +24,7 @@ from flytraj.errors import (
     DatasetNotFoundError,
     FormatError,
     InvalidArgumentError,
+    MissingDependencyError,
     WriteError,
 )
 from flytraj.store.engine import Index, Part, Writing, touched_keys
@@ -66,7 +67,12 @@ class ZarrEngine:
     folder: Path | None = None
 
     def __init__(self, store: Store | str) -> None:
-        self._store = FsspecStore.from_url(store) if isinstance(store, str) else store
+        try:
+            self._store = FsspecStore.from_url(store) if isinstance(store, str) else store
+        except ImportError as error:
+            raise MissingDependencyError(f"{store} needs a package for its protocol: {error}.") from error
+        except ValueError as error:
+            raise InvalidArgumentError(f"{store} is no path or URL that can be opened: {error}.") from error
         try:
             sync(StorePath.open(self._store, "", None))
         except FileNotFoundError as error:
