@@ -15,7 +15,7 @@ from benchmarks.process import run_fresh, warm_memory
 from benchmarks.report import Bars, Table
 from benchmarks.rounds import Case, Settings, interleave
 
-__all__ = ["measure", "prepare", "run"]
+__all__ = ["import_lazy_parts", "measure", "prepare", "run"]
 
 _READABLE = ("flytraj", "tensorstore", "zarr", "robomimic", "memmap")
 _N_WORLDS, _NQ = 16, 72
@@ -70,7 +70,7 @@ def prepare(peer: str, n_frames: int, folder: str) -> None:
 def measure(peer: str, n_frames: int, folder: str) -> dict[str, Any]:
     """Open in this fresh process, after everything is imported."""
     module = PEERS[peer].load()
-    _import_lazy_parts()
+    import_lazy_parts()
     path = _path(peer, n_frames, folder)
     warm_memory(2**26)
     seconds = []
@@ -81,7 +81,7 @@ def measure(peer: str, n_frames: int, folder: str) -> dict[str, Any]:
     return {"first_ms": seconds[0] * 1e3, "again_ms": statistics.median(seconds[1:]) * 1e3}
 
 
-def _import_lazy_parts() -> None:
+def import_lazy_parts() -> None:
     """What flytraj, and xarray and pandas (dask, pyarrow), import on first use: not what is measured here."""
     import xarray as xr
 

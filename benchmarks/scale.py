@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import INTERVAL, OUTPUT_FPS, PLAYBACK_SPEED, make_model, smooth_states
+from benchmarks.opening import import_lazy_parts
 from benchmarks.process import Measured, disk_usage, warm_memory
 from benchmarks.report import Bars, Table
 from benchmarks.rounds import Case, Settings, interleave, skip_reason
@@ -132,7 +133,7 @@ def measure(n_worlds: int, n_frames: int, nq: int, nmocap: int, folder: str) -> 
         for arrays, mocap_pos in zip(source, positions, strict=True):
             arrays |= {"mocap_pos": mocap_pos, "mocap_quat": upright}
     model = make_model(nq, nmocap)
-    _ = ft.open_dataset
+    import_lazy_parts()
     warm_memory(2**28)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         path = Path(scratch) / "recording"

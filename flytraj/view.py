@@ -25,7 +25,7 @@ from flytraj.store.description import Description
 from flytraj.store.engine import Engine, open_engine
 from flytraj.summary import Summary, summarize
 from flytraj.trajectory import RecordedTrajectory, check_sizes
-from flytraj.windows import Windows, field_names
+from flytraj.windows import Windows, chunk_rows, field_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,7 +219,9 @@ class TrajAccessor:
     def windows(self, length: int, *, fields: str | Sequence[str] | None = None, stride: int = 1) -> Windows:
         """All windows of the view, to sample or to go through epoch by epoch; see `Windows`."""
         view = self._worlds_view()
-        return Windows(view, episode_table(view), length, stride, field_names(view, fields))
+        handle = self._handle()
+        rows = chunk_rows(view, handle.engine, handle.description)
+        return Windows(view, episode_table(view), length, stride, field_names(view, fields), rows)
 
     def kinematics(self, *names: str, mj_model: mujoco.MjModel | None = None) -> xr.Dataset:
         """Fields that MuJoCo computes from positions, computed when they are read, on all cores.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError
+from flytraj.store.description import Description
+from flytraj.store.engine import Engine
+from flytraj.store.points import read_points_by_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +34,7 @@ class Windows:
         length: Frames of a window.
         stride: Distance between a window's frames.
         fields: Names of the variables to read.
+        rows: For each frame, the row of chunks it lies in.
 
     Raises:
         FieldNotFoundError: The view has no such variable.
@@ -41,6 +46,7 @@ class Windows:
     length: int
     stride: int
     fields: tuple[str, ...]
+    rows: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         for name, value in (("length", self.length), ("stride", self.stride)):
@@ -86,19 +92,13 @@ class Windows:
         Returns:
             Name to `(n, length, …)` array, in the order of `numbers`.
         """
-        order = np.argsort(numbers, kind="stable")
-        world, start = self._places(numbers[order])
+        world, start = self._places(numbers)
         frames = start[:, np.newaxis] + np.arange(self.length) * self.stride
-        worlds = np.broadcast_to(world[:, np.newaxis], frames.shape)
+        rows = self.rows[frames]
         result = {}
         for name in self.fields:
-            dims = ("window", "step")
-            variable = self.view[name].variable
-            picked = variable.isel(
-                world=type(variable)(dims, worlds), frame=type(variable)(dims, frames)
-            ).values
-            result[name] = np.empty_like(picked)
-            result[name][order] = picked
+            begin = partial(_begin_read, self.view[name].variable)
+            result[name] = read_points_by_row(world[:, np.newaxis], frames, rows, begin)
         return result
 
     def epoch(
@@ -146,6 +146,23 @@ class Windows:
 
     def _row_values(self) -> int:
         return max(int(np.prod(self.view[name].shape[2:])) for name in self.fields)
+
+
+def _begin_read(
+    variable: xr.Variable, worlds: NDArray[np.int64], frames: slice
+) -> Callable[[], NDArray[Any]]:
+    box = variable.isel(world=worlds, frame=frames)
+    return lambda: box.values
+
+
+def chunk_rows(view: xr.Dataset, engine: Engine, description: Description) -> NDArray[np.int64]:
+    """For each frame of a view, the row of chunks it lies in, found by its time: only speed depends on it."""
+    if "time" not in view.coords or not description.n_frames:
+        return np.zeros(view.sizes["frame"], np.int64)
+    every_frame = (slice(0, description.n_frames),)
+    times = engine.read_array("time", description.documents["time"], every_frame)
+    rows: NDArray[np.int64] = np.searchsorted(times, view["time"].values) // description.layout.chunk_frames
+    return rows
 
 
 def field_names(view: xr.Dataset, fields: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from flytraj.errors import (
 from flytraj.store.create import read_description
 from flytraj.store.engine import Engine, Part, open_engine
 from flytraj.store.folder_engine import FolderEngine
-from flytraj.store.points import read_points_by_chunk
+from flytraj.store.points import read_points_by_row
 from flytraj.store.zarr_engine import ZarrEngine
 
 MODEL = testing.tiny_model().compile()
@@ -167,18 +167,18 @@ def test_points_are_read_as_one_box_for_each_row_of_chunks() -> None:
     worlds, frames = rng.integers(0, 6, (50, 1)), rng.integers(0, 40, (50, 4))
     boxes: list[tuple[Any, ...]] = []
 
-    def begin(box: tuple[Any, ...]) -> Any:
+    def begin(*box: Any) -> Any:
         boxes.append(box)
-        return lambda: values[box[0]][:, box[1], box[2]]
+        return lambda: values[box[0]][:, box[1]]
 
-    found = read_points_by_chunk((worlds, frames, slice(0, 3, 2)), 8, begin)
-    assert np.array_equal(found, values[worlds, frames, ::2])
+    found = read_points_by_row(worlds, frames, frames // 8, begin)
+    assert np.array_equal(found, values[worlds, frames])
     rows = [range(box[1].start // 8, -(-box[1].stop // 8)) for box in boxes]
     assert sorted(row for touched in rows for row in touched) == [0, 1, 2, 3, 4]
-    for distinct, _, _ in boxes:
+    for distinct, _ in boxes:
         assert np.array_equal(distinct, np.unique(distinct))
     nothing = np.empty((0, 4), int)
-    assert read_points_by_chunk((nothing, nothing, slice(0, 3)), 8, begin).shape == (0, 4, 3)
+    assert read_points_by_row(nothing, nothing, nothing, begin).shape == (0, 4, 3)
 
 
 def shard(engine: Engine, key: str) -> bytes:

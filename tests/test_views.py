@@ -164,6 +164,14 @@ def test_windows_of_a_view_of_a_view(ds: xr.Dataset) -> None:
         assert len(set(EPISODE[world, start : start + 5].tolist())) == 1
 
 
+def test_windows_know_which_chunks_their_frames_lie_in(ds: xr.Dataset) -> None:
+    """Blocks have 16 frames, and so have chunks."""
+    assert ds.traj.windows(2).rows.tolist() == [frame // 16 for frame in range(40)]
+    part = ds.isel(frame=slice(5, 40, 3), world=[4, 0])
+    assert part.traj.windows(2).rows.tolist() == [frame // 16 for frame in range(5, 40, 3)]
+    assert set(ds.drop_vars("time").traj.windows(2).rows.tolist()) == {0}
+
+
 def test_windows_default_to_qpos_and_refuse_what_is_not_there(ds: xr.Dataset) -> None:
     assert ds.traj.sample_windows(3, 2, rng=0).shape == (3, 2, MODEL.nq)
     with pytest.raises(InvalidArgumentError, match="has the 41 frames"):

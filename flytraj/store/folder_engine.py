@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from flytraj.errors import (
 )
 from flytraj.store.engine import Index, Part, Writing, touched_keys
 from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
-from flytraj.store.points import are_points_of_frames, read_points_by_chunk
+from flytraj.store.points import read_points_by_row
 from flytraj.store.shards import chunk_frames
 from flytraj.store.zarr_engine import ZarrEngine, local_store
 
@@ -137,10 +137,15 @@ class FolderEngine:
     def read_points(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
         if _was_forked():
             return self._by_zarr().read_points(name, document, index)
-        if are_points_of_frames(index):
+        worlds, frames, *rest = index
+        if isinstance(worlds, np.ndarray) and isinstance(frames, np.ndarray) and _are_slices(rest):
             # TensorStore takes 10 µs a point.
-            begin = partial(self._begin_read, name, document)
-            return self._read(name, lambda: read_points_by_chunk(index, chunk_frames(document, 1), begin))
+            rows = frames // chunk_frames(document, 1)
+
+            def begin(worlds: NDArray[np.int64], frames: slice) -> Callable[[], NDArray[Any]]:
+                return self._begin_read(name, document, (worlds, frames, *rest))
+
+            return self._read(name, lambda: read_points_by_row(worlds, frames, rows, begin))
         array = self._open(name, document, _READERS)
         return self._read(name, lambda: np.asarray(array.vindex[index].read().result()))
 
@@ -271,6 +276,10 @@ class FolderEngine:
                 break
             folder = folder.parent
         _sync(folder)
+
+
+def _are_slices(parts: list[slice | NDArray[np.int64]]) -> bool:
+    return all(isinstance(part, slice) for part in parts)
 
 
 def _first_sentence(error: Exception) -> str:

@@ -9,41 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flytraj.store.engine import Index
-
-__all__ = ["are_points_of_frames", "read_points_by_chunk"]
+__all__ = ["read_points_by_row"]
 
 _BEGUN = 4
 
-Begin = Callable[[Index], Callable[[], NDArray[Any]]]
+Begin = Callable[[NDArray[np.int64], slice], Callable[[], NDArray[Any]]]
 
 
-def are_points_of_frames(index: Index) -> bool:
-    """Whether places are pairs of a world and a frame, with ranges along the other dims."""
-    return (
-        len(index) >= 2
-        and all(isinstance(part, np.ndarray) for part in index[:2])
-        and all(isinstance(part, slice) for part in index[2:])
-    )
-
-
-def read_points_by_chunk(index: Index, chunk_frames: int, begin: Begin) -> NDArray[Any]:
+def read_points_by_row(
+    worlds: NDArray[np.int64], frames: NDArray[np.int64], rows: NDArray[np.int64], begin: Begin
+) -> NDArray[Any]:
     """Read points as boxes: for the frames of each row of chunks, all worlds that are asked for there.
 
     Args:
-        index: Arrays of worlds and of frames, which are broadcast together, then slices.
-        chunk_frames: Frames of a chunk.
-        begin: Begins to read a box, and gives a function that waits for its values.
+        worlds: Places along `world`, broadcast together with `frames` and `rows`.
+        frames: Places along `frame`.
+        rows: For each point, the row of chunks it lies in.
+        begin: Begins to read some worlds, in ascending order, in a range of frames, and gives a function that
+            waits for the `(world, frame, …)` array.
 
     Returns:
-        The broadcast dims first, then those of the slices.
+        The broadcast dims first, then those behind `world` and `frame`.
     """
-    worlds, frames = np.broadcast_arrays(np.asarray(index[0]), np.asarray(index[1]))
-    shape, rest = worlds.shape, index[2:]
-    worlds, frames = worlds.ravel(), frames.ravel()
-    row = frames // chunk_frames
-    order = np.argsort(row, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(row[order])) + 1)
+    arrays = np.broadcast_arrays(worlds, frames, rows)
+    shape = arrays[0].shape
+    worlds, frames, rows = (array.ravel() for array in arrays)
+    order = np.argsort(rows, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(rows[order])) + 1)
     result: NDArray[Any] | None = None
     begun: deque[tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...], Callable[[], NDArray[Any]]]] = (
         deque()
@@ -54,8 +46,7 @@ def read_points_by_chunk(index: Index, chunk_frames: int, begin: Begin) -> NDArr
             distinct, world = np.unique(worlds[group], return_inverse=True)
             frame = frames[group]
             first, stop = (int(frame.min()), int(frame.max()) + 1) if len(frame) else (0, 0)
-            values = begin((distinct, slice(first, stop), *rest))
-            begun.append((group, (world, frame - first), values))
+            begun.append((group, (world, frame - first), begin(distinct, slice(first, stop))))
             continue
         group, places, values = begun.popleft()
         box = values()
