@@ -161,6 +161,23 @@ def test_outer_and_pointwise_boxes(store: Any) -> None:
     assert np.array_equal(points, arrays["qpos"][worlds, frames])
 
 
+def test_what_was_written_does_not_change_with_the_block_it_came_from(store: Any) -> None:
+    """Blocks are filled anew as soon as their shards are durable."""
+    write(store)
+    engine = open_engine(store)
+    document = read_description(engine).documents["qpos"]
+    block = np.random.default_rng(5).normal(size=(BLOCK, N_WORLDS, 13))
+    for first in (0, 8, 8, 0):
+        block += 1
+        before = block.swapaxes(0, 1).copy()
+        engine.begin_write([Part("qpos", document, (0, first, 0), block.swapaxes(0, 1))]).wait()
+        block[:] = -1e9
+        box = (slice(0, N_WORLDS), slice(first, first + BLOCK), slice(0, 13))
+        assert np.array_equal(engine.read_array("qpos", document, box), before)
+        assert np.array_equal(open_engine(store).read_array("qpos", document, box), before)
+        block[:] = before.swapaxes(0, 1)
+
+
 def test_points_are_read_as_one_box_for_each_row_of_chunks() -> None:
     values = np.arange(6 * 40 * 3).reshape(6, 40, 3)
     rng = np.random.default_rng(0)

@@ -122,7 +122,11 @@ class FolderEngine:
         if before is not None and before[0] == part.start:
             # Values of two writes to one chunk are taken in any order, unless the first are taken already.
             before[1].exception()
-        future = self._open(part.name, part.document, _WRITERS)[part.box].write(part.values)
+        # Not copied first: the values stay until the shards are durable, and no cache holds on to them, as none is
+        # larger than nothing and none of these arrays is read.
+        future = self._open(part.name, part.document, _WRITERS)[part.box].write(
+            part.values, can_reference_source_data_indefinitely=True
+        )
         self._begun[part.name] = (part.start, future.copy)
         return future
 
