@@ -52,9 +52,7 @@ def write_frames(
         The dataset as it is now committed.
     """
     begin_frames(engine, description, TimeChunk(engine), first_frame, times, arrays).wait()
-    description = commit_frames(engine, description, first_frame + len(times))
-    follow(engine, description)
-    return description
+    return commit(engine, description.with_frames(first_frame + len(times)))
 
 
 class TimeChunk:
