@@ -35,6 +35,7 @@ def random_resets(rng: np.random.Generator, counting: Counting) -> NDArray[np.bo
     return some
 
 
+@pytest.mark.filterwarnings("ignore:playback_speed / output_fps asks:UserWarning")  # At 500, more than steps.
 @pytest.mark.parametrize("sampling", ["grid", "interval"])
 @pytest.mark.parametrize("fps", [25, 29.97, 60, 500])
 @pytest.mark.parametrize("worlds", [[4, 0, 3], [5], None])
