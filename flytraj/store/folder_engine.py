@@ -24,6 +24,7 @@ from flytraj.errors import (
     FlytrajError,
     WriteError,
 )
+from flytraj.store.chunks import ChunkReader
 from flytraj.store.engine import Index, Part, Writing, touched_keys
 from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
 from flytraj.store.points import read_points_by_row
@@ -37,6 +38,7 @@ _GROWN = 2**40
 # by 23 MiB from 160 frames to 1,600, with 2 by 4.
 _WRITERS = 2
 _READERS = 16
+_FEW_CHUNKS = 64
 _LOCK_PATIENCE = 0.25
 
 
@@ -69,6 +71,7 @@ class FolderEngine:
         self._root = folder
         self._lock = FolderLock(folder)
         self._arrays: dict[tuple[str, int], Any] = {}
+        self._readers: dict[str, ChunkReader | None] = {}
         self._begun: dict[str, tuple[tuple[int, ...], Any]] = {}
         if create:
             try:
@@ -134,6 +137,9 @@ class FolderEngine:
         self.begin_write(parts).wait()
 
     def read_array(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any]:
+        few = self._read_few(name, document, index)
+        if few is not None:
+            return few
         if _was_forked():
             return self._by_zarr().read_array(name, document, index)
         return self._read(name, lambda: self._begin_read(name, document, index)())
@@ -152,6 +158,22 @@ class FolderEngine:
             return self._read(name, lambda: read_points_by_row(worlds, frames, rows, begin))
         array = self._open(name, document, _READERS)
         return self._read(name, lambda: np.asarray(array.vindex[index].read().result()))
+
+    def _read_few(self, name: str, document: dict[str, Any], index: Index) -> NDArray[Any] | None:
+        """Values of a small box; None if it is not small, or cannot be read."""
+        if name not in self._readers:
+            self._readers[name] = ChunkReader.of(self._root / name, document)
+        reader = self._readers[name]
+        if reader is None:
+            return None
+        box = tuple(
+            np.arange(part.start, part.stop, part.step)
+            if isinstance(part, slice) and part.step not in (None, 1)
+            else part
+            for part in index
+        )
+        arrays = [part for part in box if isinstance(part, np.ndarray)]
+        return reader.read(box) if len(arrays) < 2 and reader.n_chunks(box) <= _FEW_CHUNKS else None
 
     def _begin_read(self, name: str, document: dict[str, Any], index: Index) -> Callable[[], NDArray[Any]]:
         future = self._open(name, document, _READERS).oindex[index].read()
