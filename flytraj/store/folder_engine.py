@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -28,7 +29,8 @@ from flytraj.store.chunks import ChunkReader
 from flytraj.store.engine import Index, Part, Writing, touched_keys
 from flytraj.store.lock import LOCK_FILE, FolderLock, is_locked
 from flytraj.store.points import read_points_by_row
-from flytraj.store.shards import chunk_frames
+from flytraj.store.shard_queue import ShardQueue, ShardWriting
+from flytraj.store.shards import by_shard, chunk_frames
 from flytraj.store.zarr_engine import ZarrEngine, local_store
 
 __all__ = ["FolderEngine"]
@@ -43,24 +45,15 @@ _LOCK_PATIENCE = 0.25
 
 
 class _FolderWriting:
-    """Shards that TensorStore is writing."""
+    """Shards on their way to a folder."""
 
-    def __init__(self, root: Path, futures: list[Any]) -> None:
+    def __init__(self, root: Path, shards: ShardWriting) -> None:
         self._root = root
-        self._futures = futures
+        self._shards = shards
 
     def wait(self, timeout: float | None = None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for future in self._futures:
-            try:
-                future.exception(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                return False
-        # All have ended before the first failure is raised.
         with _as_write_error(self._root):
-            for future in self._futures:
-                future.result()
-        return True
+            return self._shards.wait(timeout)
 
 
 class FolderEngine:
@@ -72,6 +65,7 @@ class FolderEngine:
         self._lock = FolderLock(folder)
         self._arrays: dict[tuple[str, int], Any] = {}
         self._readers: dict[str, ChunkReader | None] = {}
+        self._shards = ShardQueue(self._begin_shard)
         self._begun: dict[str, tuple[tuple[int, ...], Any]] = {}
         if create:
             try:
@@ -117,10 +111,11 @@ class FolderEngine:
         with _as_write_error(self._root):
             if _was_forked():
                 self._write_in_child(list(parts))
-                return _FolderWriting(self._root, [])
-            return _FolderWriting(self._root, [self._begin_part(part) for part in parts])
+                return _FolderWriting(self._root, ShardQueue(self._begin_shard).add([]))
+            shards = itertools.chain.from_iterable(map(by_shard, parts))
+            return _FolderWriting(self._root, self._shards.add(shards))
 
-    def _begin_part(self, part: Part) -> Any:
+    def _begin_shard(self, part: Part) -> Any:
         before = self._begun.get(part.name)
         if before is not None and before[0] == part.start:
             # Values of two writes to one chunk are taken in any order, unless the first are taken already.

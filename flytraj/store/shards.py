@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,11 +12,12 @@ from numpy.typing import NDArray
 from flytraj.errors import CorruptDatasetError, DatasetNotFoundError
 from flytraj.schema import Variable
 from flytraj.store.description import Description
-from flytraj.store.engine import Engine, touched_keys
+from flytraj.store.engine import Engine, Part, touched_keys
 from flytraj.store.report import Problem
 
 __all__ = [
     "boxes",
+    "by_shard",
     "chunk_frames",
     "damage_kind",
     "damaged_shards",
@@ -70,6 +73,19 @@ def boxes(description: Description, variable: Variable) -> Iterator[tuple[slice,
     for worlds in stretches(description.n_worlds, worlds_step):
         for frames in stretches(description.n_frames, frames_step):
             yield (worlds, frames, *(slice(0, size) for size in variable.shape))
+
+
+def by_shard(part: Part) -> Iterator[Part]:
+    """The parts of a part, a shard each."""
+    sizes = shard_shape(part.document)
+    for box in itertools.product(
+        *(stretches(where.stop, size, where.start) for where, size in zip(part.box, sizes, strict=True))
+    ):
+        place = [
+            slice(where.start - first, where.stop - first)
+            for where, first in zip(box, part.start, strict=True)
+        ]
+        yield replace(part, start=tuple(where.start for where in box), values=part.values[tuple(place)])
 
 
 def stretches(stop: int, step: int, start: int = 0) -> Iterator[slice]:
