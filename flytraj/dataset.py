@@ -16,7 +16,7 @@ from xarray.core import indexing
 from xarray.core.indexes import PandasIndex
 from xarray.core.indexing import IndexSelResult
 
-from flytraj.errors import FlytrajError
+from flytraj.errors import CorruptDatasetError, FlytrajError
 from flytraj.indexing import read_outer, read_points
 from flytraj.schema import COORDINATES
 from flytraj.store.create import read_description
@@ -26,13 +26,23 @@ from flytraj.store.folder_engine import FolderEngine
 from flytraj.store.recover import find_recoverable
 from flytraj.view import Handle, TrajAccessor
 
-__all__ = ["FlytrajBackendEntrypoint", "RecoverableFramesWarning", "TimeIndex", "open_dataset"]
+__all__ = [
+    "DamagedLabelsWarning",
+    "FlytrajBackendEntrypoint",
+    "RecoverableFramesWarning",
+    "TimeIndex",
+    "open_dataset",
+]
 
 _TINY = 4096
 
 
 class RecoverableFramesWarning(UserWarning):
     """A killed recording left frames that opening to append, or `repair`, would commit."""
+
+
+class DamagedLabelsWarning(UserWarning):
+    """The names along a dim are lost or damaged; all else of the dataset is there."""
 
 
 def open_dataset(store: Any, *, chunks: Any = None) -> xr.Dataset:
@@ -51,6 +61,7 @@ def open_dataset(store: Any, *, chunks: Any = None) -> xr.Dataset:
         FormatError: It is no flytraj dataset, or of a newer format.
 
     Warns:
+        DamagedLabelsWarning: The names along a dim cannot be read: that coordinate is left out.
         RecoverableFramesWarning: A killed recording left frames that can be recovered.
     """
     dataset = _open(store)
@@ -191,7 +202,12 @@ def _open(store: Any) -> xr.Dataset:
         if name.startswith("model/"):
             continue
         if document["data_type"] == "string":
-            coordinates[name] = xr.Variable(dims, np.array(engine.read_labels(name, document), dtype=object))
+            try:
+                labels = np.array(engine.read_labels(name, document), dtype=object)
+            except CorruptDatasetError as error:
+                warnings.warn(f"{error} {name!r} has no names here.", DamagedLabelsWarning, stacklevel=3)
+            else:
+                coordinates[name] = xr.Variable(dims, labels)
             continue
         data = indexing.LazilyIndexedArray(_LazyArray(handle, name))
         variable = xr.Variable(dims, data, attrs=document["attributes"])

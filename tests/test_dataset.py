@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from zarr.storage import MemoryStore
 
 import flytraj as ft
 from flytraj import testing
+from flytraj.dataset import DamagedLabelsWarning
 from flytraj.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -437,3 +439,16 @@ def test_every_compression_and_dtype_round_trips(tmp_path: Path, compression: An
     assert loaded.dtype == dtype
     assert loaded.values.tobytes() == qpos.tobytes()
     assert xr.open_zarr(tmp_path / "a").qpos.values.tobytes() == qpos.tobytes()
+
+
+def test_lost_names_cost_no_frames(tmp_path: Path) -> None:
+    ft.write_dataset(tmp_path / "a", MODEL, time=TIME, **STATES)
+    shutil.rmtree(tmp_path / "a" / "nq")
+    with pytest.warns(DamagedLabelsWarning, match="'nq'.* has no names here"):
+        ds = ft.open_dataset(tmp_path / "a")
+    assert "nq" not in ds.coords
+    assert "nmocap" in ds.coords
+    assert np.array_equal(ds.qpos.values, STATES["qpos"])
+    with pytest.raises(FieldNotFoundError, match="no names"):
+        ds.traj.joint("hip")
+    assert "nq" in str(ft.validate(tmp_path / "a"))
