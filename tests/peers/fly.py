@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import flygym
 import numpy as np
+import pytest
 from flygym.anatomy import ActuatedDOFPreset, AxisOrder, JointPreset, Skeleton
 from flygym.compose import ActuatorType, FlatGroundWorld, KinematicPosePreset, NeuroMechFly, TetheredWorld
 from flygym.utils.math import Rotation3D
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 CAMERA, ABOVE = "nmf/trackcam", "above"
 MESHES = flygym.assets_dir / "model/neuromechfly/meshes"
 _NEUTRAL = KinematicPosePreset.NEUTRAL
+
+# flygym hands a new MjData to `mujoco_warp.put_data`, which casts its mass matrix: memory nobody has written to yet.
+NEW_DATA_ON_WARP = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 
 
 class Fly(NamedTuple):

@@ -16,7 +16,7 @@ from flygym.warp.rendering import modify_world_for_batch_rendering
 import flytraj as ft
 from flytraj import warp as ftw
 from flytraj.flygym import TrajectoryRecorder, set_trajectory_recorder
-from tests.peers.fly import ABOVE, CAMERA, make_fly, recorded, walk
+from tests.peers.fly import ABOVE, CAMERA, NEW_DATA_ON_WARP, make_fly, recorded, walk
 from tests.rendering_parts import CHOICE
 
 pytestmark = pytest.mark.peers
@@ -114,6 +114,7 @@ def test_the_small_functions_take_the_trajectories_of_the_other() -> None:
     assert ft.resolve_camera_ids(mj_model, cameras) == resolve_camera_ids(mj_model, cameras)
 
 
+@NEW_DATA_ON_WARP
 @pytest.mark.parametrize("tethered", [False, True])
 def test_frames_of_the_ray_tracer_are_equal(tethered: bool) -> None:
     """On Warp's CPU device. Where nothing is in sight flytraj draws the sky, as OpenGL does; flygym has it black."""

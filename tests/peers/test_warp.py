@@ -17,11 +17,12 @@ from flygym.warp import WarpTrajectoryRecorder as FlygymRecorder
 import flytraj as ft
 from flytraj import warp as ftw
 from flytraj.flygym import set_trajectory_recorder
-from tests.peers.fly import Fly, make_fly, tether
+from tests.peers.fly import NEW_DATA_ON_WARP, Fly, make_fly, tether
 
 pytestmark = [
     pytest.mark.peers,
     pytest.mark.filterwarnings("ignore:MJWarp does not support noslip iterations"),
+    NEW_DATA_ON_WARP,
 ]
 
 N_WORLDS, WORLDS = 3, [2, 0]
