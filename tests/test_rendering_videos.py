@@ -46,17 +46,14 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def children() -> list[int]:
-    task = Path(f"/proc/{os.getpid()}/task")
-    return [int(pid) for thread in task.iterdir() for pid in (thread / "children").read_text().split()]
-
-
 def rendering_processes() -> list[int]:
+    """Children of this process that render; any process may end while it is looked at."""
     found = []
-    for pid in children():
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if b"flytraj.rendering.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"flytraj.rendering.worker" in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
     return found
 
 

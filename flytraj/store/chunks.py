@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["ChunkReader"]
 _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # CRC-32C of any data with their own CRC-32C behind them
 _BLOSC_HEADER = struct.Struct("<4xI4xI")  # bytes after decoding, bytes before
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
 Places = slice | NDArray[np.int64]
@@ -52,7 +54,8 @@ class ChunkReader:
         self._chunk = tuple(sharding["chunk_shape"])
         shard = document["chunk_grid"]["configuration"]["chunk_shape"]
         self._grid = tuple(whole // part for whole, part in zip(shard, self._chunk, strict=True))
-        self._index_bytes = 16 * math.prod(self._grid) + _CHECKSUM_BYTES
+        self._index_size = 2 * math.prod(self._grid)
+        self._index_bytes = 8 * self._index_size + _CHECKSUM_BYTES
         self._n_values = math.prod(self._chunk)
         self._n_bytes = self._n_values * self._dtype.itemsize
         names = [codec["name"] for codec in sharding["codecs"]]
@@ -98,17 +101,21 @@ class ChunkReader:
         return values
 
     def _read_shard(self, cuts: tuple[list[_Cut], ...], values: NDArray[Any]) -> None:
-        with open(self._prefix + ".".join(str(part[0].shard) for part in cuts), "rb", 0) as file:
-            end = file.seek(-self._index_bytes, 2)
-            index = np.frombuffer(_checked(file.read(self._index_bytes)), "<u8", 2 * math.prod(self._grid))
+        # `open` and its file object take longer than all calls to the system here.
+        file = os.open(self._prefix + ".".join([str(part[0].shard) for part in cuts]), _FLAGS)
+        try:
+            end = os.lseek(file, -self._index_bytes, os.SEEK_END)
+            index = np.frombuffer(_checked(os.read(file, self._index_bytes)), "<u8", self._index_size)
             index = index.reshape(*self._grid, 2)
             for chunk in itertools.product(*cuts):
-                offset, n_bytes = index[tuple(cut.chunk for cut in chunk)].tolist()
+                offset, n_bytes = index[tuple([cut.chunk for cut in chunk])].tolist()
                 if offset + n_bytes > end:
                     raise ValueError("The chunk is missing.")
-                file.seek(offset)
-                decoded = self._decode(_checked(file.read(n_bytes)))
-                values[tuple(cut.of_box for cut in chunk)] = decoded[tuple(cut.of_chunk for cut in chunk)]
+                os.lseek(file, offset, os.SEEK_SET)
+                decoded = self._decode(_checked(os.read(file, n_bytes)))
+                values[tuple([cut.of_box for cut in chunk])] = decoded[tuple([cut.of_chunk for cut in chunk])]
+        finally:
+            os.close(file)
 
     def _decode(self, data: bytes) -> NDArray[Any]:
         if self._compressed:
