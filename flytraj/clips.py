@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flytraj.trajectory import RecordedTrajectory
 
@@ -18,7 +21,7 @@ class ViewClip:
     """One world of a view, read a stretch at a time; see `flytraj.trajectory.Clip`."""
 
     def __init__(self, view: xr.Dataset, world: int) -> None:
-        state = ["sim_time", *(name for name in STATE if name in view)]
+        state = ["sim_time", *(name for name in ("episode", *STATE) if name in view)]
         self._frames = view[state].isel(world=world)
         self._world_id = int(view["world"].values[world])
 
@@ -65,3 +68,9 @@ class ViewClip:
             mocap_pos=frames["mocap_pos"].values if self.nmocap else None,
             mocap_quat=frames["mocap_quat"].values if self.nmocap else None,
         )
+
+    def episodes(self, start: int, stop: int) -> NDArray[Any]:
+        """`(stop - start,)` which of the world's runs each of these frames belongs to; 0 if the view can't say."""
+        if "episode" not in self._frames:
+            return np.zeros(stop - start, np.int32)
+        return np.asarray(self._frames["episode"].isel(frame=slice(start, stop)).values)

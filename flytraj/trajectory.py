@@ -57,6 +57,9 @@ class Clip(Protocol):
     def read(self, start: int, stop: int) -> RecordedTrajectory:
         """Frames `start` to `stop` (exclusive)."""
 
+    def episodes(self, start: int, stop: int) -> NDArray[Any]:
+        """`(stop - start,)` which of the world's runs each of these frames belongs to, from 0."""
+
 
 @dataclass(eq=False)
 class RecordedTrajectory:
@@ -122,6 +125,10 @@ class RecordedTrajectory:
             mocap_pos=None if self.mocap_pos is None else self.mocap_pos[part],
             mocap_quat=None if self.mocap_quat is None else self.mocap_quat[part],
         )
+
+    def episodes(self, start: int, stop: int) -> NDArray[Any]:
+        """`(stop - start,)` how often the time went back before each of these frames: numbers of its runs."""
+        return np.cumsum(np.diff(self.time, prepend=self.time[:1]) < 0)[start:stop]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to a compressed `.npz` file, replaced whole or not at all.

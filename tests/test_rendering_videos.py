@@ -15,16 +15,18 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from flytraj import open_dataset, write_dataset
 from flytraj.errors import InvalidArgumentError, RenderError
 from flytraj.rendering import contact_sheet, render_trajectories, render_videos, save_trajectory_videos
 from flytraj.rendering.backend import Choice
-from flytraj.rendering.frames import pack, whole
-from flytraj.rendering.grid import Grid, Layout, draw_label
+from flytraj.rendering.frames import FrameBatch, pack, whole
+from flytraj.rendering.grid import Grid, Layout, draw_labels
 from flytraj.rendering.paths import camera_file, video_paths
 from flytraj.rendering.pool import RenderPool, count_workers
 from flytraj.rendering.settings import Settings
-from flytraj.testing import nameless_model, tiny_model
+from flytraj.testing import nameless_model, pendulum, tiny_model
 from flytraj.trajectory import RecordedTrajectory
 from tests.rendering_parts import CHOICE, RES, read_video, record, still
 
@@ -177,20 +179,46 @@ def test_layouts() -> None:
     assert layout.cell(4) == (slice(12, 22), slice(22, 42))
 
 
-def test_labels_say_world_and_time() -> None:
-    def label(world_id: int, time: float, shape: tuple[int, int] = (240, 320)) -> np.ndarray[Any, Any]:
-        picture = np.full((*shape, 3), 100, np.uint8)
-        draw_label(picture, world_id, time)
-        return picture
+def labelled(
+    time: list[float], world_id: int = 12, start: int = 0, shape: tuple[int, int] = (240, 320)
+) -> NDArray[np.uint8]:
+    """Labels on grey pictures of a trajectory's frames from `start` to its end."""
+    clip = RecordedTrajectory(np.array(time), np.zeros((len(time), 1)), 25, 1.0, world_id)
+    pictures = np.full((len(time) - start, *shape, 3), 100, np.uint8)
+    draw_labels(pictures, clip, FrameBatch(0, world_id, start, clip.time[start:], {}))
+    return pictures
 
-    picture = label(12, 1.5)
+
+def test_labels_say_world_and_time() -> None:
+    (picture,) = labelled([1.5])
     assert picture.max() > 240
     assert (picture[40:] == 100).all()
     assert (picture[:, 200:] == 100).all()
-    assert (label(12, 1.5) == picture).all()
-    assert (label(13, 1.5) != picture).any()
-    assert (label(12, 1.501) != picture).any()
-    assert label(1, 1.0, (5, 7)).shape == (5, 7, 3)
+    assert (labelled([1.5])[0] == picture).all()
+    assert (labelled([1.5], world_id=13)[0] != picture).any()
+    assert (labelled([1.501])[0] != picture).any()
+    assert labelled([1.0], shape=(5, 7)).shape == (1, 5, 7, 3)
+
+
+def test_labels_tell_apart_runs_that_are_at_the_same_time() -> None:
+    first, _, second, third = labelled([1.5, 2.0, 1.5, 1.5 - 1e-9])
+    assert (first == labelled([1.5])[0]).all()
+    assert all((one != other).any() for one, other in [(first, second), (second, third), (third, first)])
+    assert (labelled([1.5, 2.0, 1.5], start=2)[0] == second).all()
+
+
+def test_episodes_of_a_clip_are_those_of_the_dataset(tmp_path: Path) -> None:
+    sim_time = [[0.0, 0.1, 0.2, 0.3], [0.0, 0.1, 0.0, 0.1]]
+    write_dataset(tmp_path / "r.zarr", pendulum().compile(), time=sim_time, qpos=np.zeros((2, 4, 1)))
+    ds = open_dataset(tmp_path / "r.zarr")
+    calm, reset = ds.traj.clips()
+    assert calm.episodes(0, 4).tolist() == [0, 0, 0, 0]
+    assert reset.episodes(1, 4).tolist() == [0, 1, 1]
+    assert reset.read(0, 4).episodes(1, 4).tolist() == [0, 1, 1]
+    (later,) = ds.isel(world=[1], frame=slice(2, 4)).traj.clips()
+    assert later.episodes(0, 2).tolist() == [1, 1]
+    (unknown,) = ds.isel(world=[1]).drop_vars("episode").traj.clips()
+    assert unknown.episodes(2, 4).tolist() == [0, 0]
 
 
 def test_a_sheet_of_one_moment_of_several_worlds(
@@ -251,7 +279,7 @@ class _Killing:
     def __init__(self, trajectory: RecordedTrajectory) -> None:
         self._trajectory, self.killed = trajectory, 0
         self.world_id, self.n_frames, self.output_fps = 7, trajectory.n_frames, trajectory.output_fps
-        self.nq, self.nmocap = trajectory.nq, trajectory.nmocap
+        self.nq, self.nmocap, self.episodes = trajectory.nq, trajectory.nmocap, trajectory.episodes
 
     def read(self, start: int, stop: int) -> RecordedTrajectory:
         if stop > 256 and not self.killed:

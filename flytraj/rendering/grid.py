@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from flytraj.errors import InvalidArgumentError
 from flytraj.outputs import outside_datasets
 from flytraj.rendering.backend import Backend, choose_backend
-from flytraj.rendering.frames import LocalSource, Segment
+from flytraj.rendering.frames import FrameBatch, LocalSource, Segment
 from flytraj.rendering.scene import Camera, as_clips, resolve_cameras
 from flytraj.rendering.settings import Quality, Settings, option_contents
+from flytraj.trajectory import Clip
 from flytraj.video import write_png
 
-__all__ = ["Grid", "Layout", "contact_sheet", "draw_label"]
+__all__ = ["Grid", "Layout", "contact_sheet", "draw_labels"]
 
 Grid = tuple[int, int] | Literal["auto"]
 """`(rows, columns)`, or as near to a square as it gets."""
@@ -68,16 +69,24 @@ class Layout:
         return slice(top, top + self._cell[0]), slice(left, left + self._cell[1])
 
 
-def draw_label(picture: NDArray[np.uint8], world_id: int, time: float) -> None:
-    """Write world and time in the upper left corner of a picture, in place, as much as fits.
+def draw_labels(pictures: NDArray[np.uint8], clip: Clip, batch: FrameBatch) -> None:
+    """Write world, episode (but for the first) and time in pictures' upper left corners, in place.
 
     Args:
-        picture: `(height, width, 3)` uint8.
-        world_id: The world.
-        time: Its simulation time, in seconds.
+        pictures: `(n, height, width, 3)` uint8.
+        clip: What the batch was rendered from.
+        batch: Which frames the pictures show.
     """
+    episodes = clip.episodes(batch.start, batch.start + len(batch.time))
+    for picture, episode, time in zip(pictures, episodes, batch.time):
+        run = [f"episode {episode}   "] if episode else []
+        _draw(picture, [f" world {batch.world_id}   ", *run, f"{time:.3f} s "])
+
+
+def _draw(picture: NDArray[np.uint8], words: list[str]) -> None:
+    """Write words in the upper left corner, as much of them as fits."""
     size = max(9, min(28, picture.shape[0] // 16))
-    pieces = [_ink(f" world {world_id}   ", size), _ink(f"{time:.3f} s ", size)]
+    pieces = [_ink(word, size) for word in words]
     ink = np.concatenate(pieces, axis=1)[: picture.shape[0], : picture.shape[1], np.newaxis]
     corner = picture[: ink.shape[0], : ink.shape[1]]
     corner[:] = corner * (1 - ink) * _LABEL_SHADE + ink * 255
@@ -120,7 +129,7 @@ def contact_sheet(
             None takes the frame in the middle of each of several trajectories, or twelve (with a grid, as
             many as fit), evenly spaced, of one.
         grid: `(rows, columns)`, or "auto".
-        labels: Write world and time in each picture.
+        labels: Write world, episode and time in each picture.
         camera_res: `(height, width)` of each picture, in pixels.
         scene_option: MuJoCo's scene options; None takes the defaults. Warp heeds only the geom groups.
         quality: "draft" leaves out shadows, reflections and multisampling.
@@ -154,7 +163,7 @@ def contact_sheet(
         for cell, batch in enumerate(source.stream([segment] for segment in segments)):
             (pictures,) = batch.frames.values()
             if labels:
-                draw_label(pictures[0], batch.world_id, float(batch.time[0]))
+                draw_labels(pictures, clips[batch.index], batch)
             sheet[layout.cell(cell)] = pictures[0]
     finally:
         source.close()

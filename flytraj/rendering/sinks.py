@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError, RenderError
 from flytraj.rendering.frames import Failure, FrameBatch, Segment
-from flytraj.rendering.grid import Grid, Layout, draw_label
+from flytraj.rendering.grid import Grid, Layout, draw_labels
 from flytraj.rendering.paths import camera_paths, video_paths
 from flytraj.rendering.settings import Settings
 from flytraj.trajectory import Clip
@@ -62,7 +62,7 @@ class SeparateVideos:
                 writers[name] = VideoWriter(path, *self._settings.camera_res, clip.output_fps, **self._codec)
         for name, pictures in batch.frames.items():
             if self._labels:
-                _label(pictures, batch)
+                draw_labels(pictures, clip, batch)
             self._open[batch.index][name].write(pictures)
         if batch.start + len(batch.time) == clip.n_frames:
             for video in self._open.pop(batch.index).values():
@@ -150,7 +150,7 @@ class GridVideos:
         at_end = batch.start + len(batch.time) == self._clips[batch.index].n_frames
         for name, pictures in batch.frames.items():
             if self._labels:
-                _label(pictures, batch)
+                draw_labels(pictures, self._clips[batch.index], batch)
             self._page[name][(rows, *cell)] = pictures
             if at_end:
                 self._page[name][(slice(rows.stop, None), *cell)] = pictures[-1]
@@ -184,8 +184,3 @@ class GridVideos:
         self._page = {name: self._layout.canvas(length) for name in self._videos}
         for (name, index), picture in self._last.items():
             self._page[name][(slice(None), *self._layout.cell(index))] = picture
-
-
-def _label(pictures: NDArray[np.uint8], batch: FrameBatch) -> None:
-    for picture, time in zip(pictures, batch.time):
-        draw_label(picture, batch.world_id, float(time))

@@ -65,7 +65,7 @@ def render_videos(
             there is enough to do. The videos are the same.
         grid: `(rows, columns)` or "auto" puts all trajectories side by side in one video. One that ends
             before the others stays at its last frame.
-        labels: Write world and time in each picture; None does so in a grid.
+        labels: Write world, episode and time in each picture; None does so in a grid.
         progress: Show a progress bar; None does so on a terminal.
         crf: Quality of the encoding, from 0 (lossless) to 51.
         preset: Speed of the encoder, from "ultrafast" to "veryslow".
