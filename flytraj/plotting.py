@@ -208,8 +208,8 @@ def _examples(view: xr.Dataset) -> str:
             labels = _labels(array, str(array.dims[2])) if array.ndim == 3 else []
             bare = variable == "qpos" and "nq" in view.coords
             shown = labels if bare else [f"{variable}[{label}]" for label in labels]
-            examples += shown[:6] or [str(variable)]
-    return ", ".join(examples[:18]) + (" …" if len(examples) > 18 else "")
+            examples.append(", ".join(shown[:6] or [str(variable)]) + (", …" if len(shown) > 6 else ""))
+    return "; ".join(examples)
 
 
 def _panels(axes: Axes | Sequence[Axes] | None, n_panels: int, *, is_phase: bool) -> list[Axes]:
