@@ -255,7 +255,7 @@ def test_worlds_aligned_by_their_own_time_have_gaps_where_frames_are_missing(ds:
     ("names", "options", "error", "message"),
     [
         ((), {}, InvalidArgumentError, "such as root/x, root/y"),
-        (("elbow",), {}, FieldNotFoundError, "no 'elbow' to plot; there are root/x.* root/qy, …; qvel"),
+        (("elbow",), {}, FieldNotFoundError, "no 'elbow' to plot; there are root/x.* root/qy, …; mocap_pos"),
         (("qvel[elbow]",), {}, FieldNotFoundError, "qvel has no 'elbow' along nv; there are root/vx"),
         (
             ("mocap_pos[target]",),
