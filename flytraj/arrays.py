@@ -13,7 +13,8 @@ from flytraj.clock import FrameClock
 from flytraj.errors import InvalidArgumentError
 from flytraj.recording.options import Options, StorageDict
 from flytraj.recording.session import Session
-from flytraj.schema import Schema
+from flytraj.schema import Schema, as_numbers
+from flytraj.sources import source_dtype
 
 __all__ = ["write_dataset"]
 
@@ -60,8 +61,8 @@ def write_dataset(
     n_worlds, n_frames, nq = state["qpos"].shape
     if mj_model is not None and nq != mj_model.nq:
         raise InvalidArgumentError(f"qpos has nq={nq}, the model {mj_model.nq}.")
-    own = {name: np.asarray(values) for name, values in (channels or {}).items()}
-    state |= {name: np.asarray(values) for name, values in (fields or {}).items()}
+    own = {name: as_numbers(name, values) for name, values in (channels or {}).items()}
+    state |= {name: as_numbers(name, values) for name, values in (fields or {}).items()}
     sim_time = _sim_time(time, n_worlds, n_frames)
     if playback_speed is None:
         # Times are sums of steps: what rounding adds is no speed.
@@ -93,7 +94,7 @@ def write_dataset(
         session.abandon()
         raise
     try:
-        session.start(state["qpos"].dtype)
+        session.start(source_dtype(state))
         _write(session, sim_time, numbers, arrays)
     finally:
         session.close()
@@ -102,18 +103,21 @@ def write_dataset(
 def _state(
     qpos: ArrayLike, mocap_pos: ArrayLike | None, mocap_quat: ArrayLike | None
 ) -> dict[str, NDArray[Any]]:
-    state = {"qpos": np.asarray(qpos)}
+    state = {"qpos": as_numbers("qpos", qpos)}
     if state["qpos"].ndim != 3:
         raise InvalidArgumentError(f"qpos must be (n_worlds, n_frames, nq), found {state['qpos'].shape}.")
     if (mocap_pos is None) != (mocap_quat is None):
         raise InvalidArgumentError("mocap_pos and mocap_quat go together, only one was given.")
     if mocap_pos is not None and mocap_quat is not None:
-        state |= {"mocap_pos": np.asarray(mocap_pos), "mocap_quat": np.asarray(mocap_quat)}
+        state |= {
+            "mocap_pos": as_numbers("mocap_pos", mocap_pos),
+            "mocap_quat": as_numbers("mocap_quat", mocap_quat),
+        }
     return state
 
 
 def _sim_time(time: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.float64]:
-    sim_time = np.asarray(time, np.float64)
+    sim_time = as_numbers("time", time).astype(np.float64)
     if sim_time.shape not in ((n_frames,), (n_worlds, n_frames)):
         raise InvalidArgumentError(
             f"time must have shape {(n_frames,)} or {(n_worlds, n_frames)}, found {sim_time.shape}."
@@ -149,7 +153,7 @@ def _check_shapes(schema: Schema, arrays: Mapping[str, NDArray[Any]], n_worlds: 
 
 
 def _episodes(episode: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.int32]:
-    numbers = np.asarray(episode, np.int32)
+    numbers = as_numbers("episode", episode).astype(np.int32)
     if numbers.shape != (n_worlds, n_frames):
         raise InvalidArgumentError(f"episode must have shape {(n_worlds, n_frames)}, found {numbers.shape}.")
     return numbers

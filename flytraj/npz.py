@@ -32,8 +32,12 @@ def export_npz(ds: xr.Dataset, directory: str | PathLike[str]) -> list[Path]:
         The paths written, in the order of the worlds.
 
     Raises:
-        InvalidArgumentError: The folder lies in a dataset.
+        InvalidArgumentError: The folder lies in a dataset, or `ds` is no view of one.
     """
+    if not hasattr(ds, "traj"):
+        raise InvalidArgumentError(
+            f"A view of a dataset, as open_dataset gives, was expected, found {type(ds).__name__}."
+        )
     folder = outside_datasets(directory)
     paths = []
     for clip in ds.traj.clips():

@@ -11,11 +11,11 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from flytraj.errors import FieldNotFoundError, InvalidArgumentError
 
-__all__ = ["COORDINATES", "Schema", "Variable", "make_schema"]
+__all__ = ["COORDINATES", "Schema", "Variable", "as_number_dtype", "as_numbers", "make_schema"]
 
 COORDINATES = ("time", "sim_time", "episode")
 """Variables every dataset has besides its fields; they become xarray coordinates."""
@@ -209,10 +209,24 @@ def _channel(name: str, shape: tuple[int, ...], dtype: DTypeLike, taken: set[str
     shape = tuple(np.atleast_1d(shape).tolist())
     if any(not isinstance(size, int) or size < 0 for size in shape):
         raise InvalidArgumentError(f"The shape of channel {name!r} must be sizes, found {shape!r}.")
-    if np.dtype(dtype).kind not in "fiub":
-        raise InvalidArgumentError(f"Channel {name!r} must hold numbers or bools, not {np.dtype(dtype)}.")
     dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
-    return Variable(name, dims, shape, np.dtype(dtype))
+    return Variable(name, dims, shape, as_number_dtype(f"Channel {name!r}", dtype))
+
+
+def as_number_dtype(what: str, dtype: DTypeLike, kinds: str = "fiub") -> np.dtype[Any]:
+    """A dtype that can be stored: numbers of some of NumPy's kinds, of up to 8 bytes.
+
+    Raises:
+        InvalidArgumentError: It is another.
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise InvalidArgumentError(f"{what}: {dtype!r} is no dtype, such as 'float32'.") from None
+    if found.kind not in kinds or found.itemsize > 8:
+        numbers = "floating-point numbers" if kinds == "f" else "numbers or bools"
+        raise InvalidArgumentError(f"{what} must hold {numbers} of at most 8 bytes, not {found}.")
+    return found
 
 
 @cache
@@ -228,3 +242,18 @@ def _array_extents() -> dict[str, tuple[str | int, ...]]:
         if extent and field.name not in pointers:
             extents[field.name] = tuple(extent)
     return extents
+
+
+def as_numbers(what: str, values: Any) -> NDArray[Any]:
+    """An array of numbers, of whatever dtype.
+
+    Raises:
+        InvalidArgumentError: It holds something else, or its rows differ in length.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{what} must be an array of numbers: {error}.") from error
+    if array.dtype.kind in "OSUcmM":
+        raise InvalidArgumentError(f"{what} must be an array of numbers, found {array.dtype}.")
+    return array

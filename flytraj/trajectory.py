@@ -218,7 +218,9 @@ def as_trajectory(item: Any) -> RecordedTrajectory:
         return item
     names = [field.name for field in fields(RecordedTrajectory)]
     if not all(hasattr(item, name) for name in names):
-        raise InvalidArgumentError(f"A RecordedTrajectory was expected, found {type(item).__name__}.")
+        raise InvalidArgumentError(
+            f"A RecordedTrajectory or a view of a dataset was expected, found {type(item).__name__}."
+        )
     return RecordedTrajectory(**{name: getattr(item, name) for name in names})
 
 

@@ -202,6 +202,13 @@ def test_write_dataset_with_fields_channels_and_episodes(tmp_path: Path) -> None
         ({"episode": np.zeros((3, 6))}, "episode must have shape"),
         ({"world_ids": [1, 1, 2]}, "3 different integers"),
         ({"time": np.zeros(7)}, "give playback_speed"),
+        ({"qpos": np.full((3, 7, 13), "a")}, "qpos must be an array of numbers, found <U1"),
+        ({"qpos": np.zeros((3, 7, 13), complex)}, "qpos must be an array of numbers, found complex128"),
+        ({"qpos": [[[0.0] * 13] * 7, [[0.0] * 13]]}, "qpos must be an array of numbers: .*inhomogeneous"),
+        ({"time": ["now"] * 7}, "time must be an array of numbers"),
+        ({"episode": np.full((3, 7), None)}, "episode must be an array of numbers, found object"),
+        ({"channels": {"reward": np.full((3, 7), None)}}, "reward must be an array of numbers, found object"),
+        ({"dtype": "int32"}, "dtype must hold floating-point numbers of at most 8 bytes, not int32"),
     ],
 )
 def test_write_dataset_names_what_does_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -214,3 +221,30 @@ def test_write_dataset_names_what_does_not_fit(tmp_path: Path, changes: dict[str
     with pytest.raises(InvalidArgumentError, match=message):
         ft.write_dataset(tmp_path / "a", MODEL, **(arguments | changes))
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("int64", "float64"),
+        ("bool", "float64"),
+        ("longdouble", "float64"),
+        ("float32", "float32"),
+        ("f2", "f2"),
+    ],
+)
+def test_write_dataset_stores_coordinates_as_floating_point_numbers(
+    tmp_path: Path, given: str, stored: str
+) -> None:
+    qpos = np.arange(6).reshape(2, 3, 1).astype(given)
+    ft.write_dataset(tmp_path / "a", testing.pendulum().compile(), qpos=qpos, time=np.arange(3) * 0.1)
+    ds = ft.open_dataset(tmp_path / "a")
+    assert ds.qpos.dtype == stored
+    assert np.array_equal(ds.qpos.values, qpos)
+
+
+def test_only_views_are_exported(tmp_path: Path) -> None:
+    for other in ("a.zarr", 3, None):
+        with pytest.raises(InvalidArgumentError, match=r"A view of a dataset.* was expected, found"):
+            ft.export_npz(other, tmp_path / "out")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()

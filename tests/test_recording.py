@@ -483,13 +483,29 @@ def test_channels_must_be_the_ones_declared(model: mujoco.MjModel) -> None:
         recorder.record_as_needed(data, reward=1.0, other=2.0)
     with pytest.raises(InvalidArgumentError, match=r"reward must have shape \(1,\)"):
         recorder.record_as_needed(data, reward=[1.0, 2.0])
+    for values in (["a"], [None], [1j]):
+        with pytest.raises(InvalidArgumentError, match="reward must be an array of numbers, found"):
+            recorder.record_as_needed(data, reward=values)
     assert recorder.record_as_needed(data, reward=1.0)
+    assert recorder.stats.frames == 1
 
 
 @pytest.mark.parametrize("channels", ["reward", {"reward": ()}, {"reward": "f4"}, {"reward": (3, "f4")}])
 def test_malformed_channels_are_refused(model: mujoco.MjModel, channels: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="shape of one world's value, dtype"):
         ft.TrajectoryRecorder(model, channels=channels)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "S4", "complex64", "longdouble", "banana", object])
+def test_coordinates_are_stored_as_floating_point_numbers(model: mujoco.MjModel, dtype: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="dtype"):
+        ft.TrajectoryRecorder(model, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["S4", "complex64", "longdouble", "banana", object])
+def test_channels_hold_numbers_that_can_be_stored(model: mujoco.MjModel, dtype: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="Channel 'reward'"):
+        ft.TrajectoryRecorder(model, channels={"reward": ((), dtype)})
 
 
 def test_begin_episode_by_hand(model: mujoco.MjModel, tmp_path: Path) -> None:

@@ -161,6 +161,11 @@ def test_a_grid_is_refused_where_it_cannot_be(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="3 pictures do not fit in a grid of 1 x 2"):
         render_videos(model, trajectories, "fixed", tmp_path, grid=(1, 2))
+    for grid in ("nice", (1,), (1.5, 2), 3):
+        with pytest.raises(InvalidArgumentError, match=r'grid must be \(rows, columns\) or "auto", found'):
+            render_videos(model, trajectories, "fixed", tmp_path, grid=grid)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError, match="grid must be"):
+            contact_sheet(model, trajectories, "fixed", tmp_path / "a.png", grid=grid)  # type: ignore[arg-type]
     slow = RecordedTrajectory(**vars(trajectories[0]) | {"output_fps": 10})
     with pytest.raises(InvalidArgumentError, match=r"\[10, 25\]"):
         render_videos(model, [trajectories[0], slow], "fixed", tmp_path, grid="auto")

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from flytraj.clock import Sampling
 from flytraj.errors import InvalidArgumentError
+from flytraj.schema import as_number_dtype
 from flytraj.store.create import COMPRESSIONS, Compression, Mode
 
 __all__ = ["Channels", "Options", "OptionsDict", "StorageDict"]
@@ -74,6 +75,8 @@ class Options:
             raise InvalidArgumentError(
                 f"compression must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}."
             )
+        if self.dtype is not None:
+            as_number_dtype("dtype", self.dtype, kinds="f")
         if self.flush_interval is not None and not self.flush_interval > 0:
             raise InvalidArgumentError(
                 f"flush_interval must be positive seconds or None, not {self.flush_interval!r}."

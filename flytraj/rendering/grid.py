@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -41,14 +42,15 @@ class Layout:
         cell: `(height, width)` of a cell, in pixels.
 
     Raises:
-        InvalidArgumentError: The cells do not fit in the grid.
+        InvalidArgumentError: The cells do not fit in the grid, or it is none.
     """
 
     def __init__(self, n_cells: int, grid: Grid, cell: tuple[int, int]) -> None:
         if grid == "auto":
             columns = math.ceil(math.sqrt(n_cells))
-            grid = (math.ceil(n_cells / columns), columns)
-        rows, columns = grid
+            rows = math.ceil(n_cells / columns)
+        else:
+            rows, columns = _rows_columns(grid)
         if rows < 1 or columns < 1 or rows * columns < n_cells:
             raise InvalidArgumentError(
                 f'{n_cells} pictures do not fit in a grid of {rows} x {columns}: make it larger, or "auto".'
@@ -67,6 +69,14 @@ class Layout:
         row, column = divmod(number, self.columns)
         top, left = row * (self._cell[0] + _GAP), column * (self._cell[1] + _GAP)
         return slice(top, top + self._cell[0]), slice(left, left + self._cell[1])
+
+
+def _rows_columns(grid: Any) -> tuple[int, int]:
+    try:
+        rows, columns = map(operator.index, grid)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f'grid must be (rows, columns) or "auto", found {grid!r}.') from None
+    return rows, columns
 
 
 def draw_labels(pictures: NDArray[np.uint8], clip: Clip, batch: FrameBatch) -> None:
@@ -148,7 +158,7 @@ def contact_sheet(
     clips = as_clips(mj_model, trajectories)
     cameras = resolve_cameras(mj_model, [camera])
     settings = Settings(camera_res, quality=quality, total_frames=1, option=option_contents(scene_option))
-    most = _MOMENTS if grid == "auto" else grid[0] * grid[1]
+    most = _MOMENTS if grid == "auto" else math.prod(_rows_columns(grid))
     segments = [
         segment
         for i, clip in enumerate(clips)

@@ -55,7 +55,8 @@ class Settings:
             height = width = 0
         if height < 1 or width < 1 or height * width > _MOST_PIXELS:
             raise InvalidArgumentError(
-                f"camera_res must be (height, width) in pixels, found {self.camera_res!r}."
+                "camera_res must be (height, width), from one pixel each to "
+                f"{_MOST_PIXELS:,} pixels a picture, found {self.camera_res!r}."
             )
         object.__setattr__(self, "camera_res", (height, width))
         for name, allowed in (("mode", get_args(Mode)), ("quality", get_args(Quality))):

@@ -68,7 +68,7 @@ def source_dtype(data: object) -> np.dtype[Any]:
     """Dtype of a source's floating-point state: a mapping's own, float64 for MuJoCo's data."""
     if isinstance(data, Mapping) and "qpos" in data:
         dtype = np.dtype(getattr(data["qpos"], "dtype", np.float64))
-        if dtype.kind == "f":
+        if dtype.kind == "f" and dtype.itemsize <= 8:
             return dtype
     return np.dtype(np.float64)
 

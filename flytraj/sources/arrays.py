@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flytraj.errors import InvalidArgumentError
-from flytraj.schema import Schema, Variable
+from flytraj.schema import Schema, Variable, as_numbers
 
 __all__ = ["ArraySource", "take_worlds"]
 
@@ -34,7 +34,7 @@ class ArraySource:
         return isinstance(data, Mapping)
 
     def times(self, data: Mapping[str, Any]) -> NDArray[np.float64]:
-        time = np.asarray(data["time"])
+        time = as_numbers("time", data["time"])
         if time.shape not in ((), (self._n_worlds,)):
             raise InvalidArgumentError(
                 f"time must be a number or of shape ({self._n_worlds},), found shape {time.shape}."
@@ -53,9 +53,9 @@ def take_worlds(
     """Copy the rows of the recorded worlds of an array `(n_worlds, …)` into `out`; `worlds` None means all.
 
     Raises:
-        InvalidArgumentError: The array has another shape.
+        InvalidArgumentError: The array has another shape, or holds no numbers.
     """
-    array = np.asarray(value)
+    array = as_numbers(variable.name, value)
     if array.shape != (n_worlds, *variable.shape):
         raise InvalidArgumentError(
             f"{variable.name} must have shape {(n_worlds, *variable.shape)}, a row a world; found {array.shape}."
