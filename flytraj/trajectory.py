@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import zipfile
@@ -20,6 +21,7 @@ from flytraj.errors import (
     InvalidArgumentError,
     ModelMismatchError,
     TrajectoryFileError,
+    WriteError,
 )
 
 __all__ = ["Clip", "RecordedTrajectory", "as_trajectory_list", "check_trajectories_match_model"]
@@ -139,19 +141,25 @@ class RecordedTrajectory:
 
         Args:
             path: Where to save.
+
+        Raises:
+            WriteError: The file cannot be written.
         """
         path = _with_npz(Path(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {key: getattr(self, key) for key in _REQUIRED_KEYS}
         if self.mocap_pos is not None:
             arrays |= {key: getattr(self, key) for key in _MOCAP_KEYS}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             with unfinished.open("wb") as file:
                 np.savez_compressed(file, **arrays)
             unfinished.replace(path)
+        except OSError as error:
+            raise WriteError(f"The file {path} cannot be written: {error.strerror or error}.") from error
         finally:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:

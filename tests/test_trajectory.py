@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import resource
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from flytraj.errors import (
     InvalidArgumentError,
     ModelMismatchError,
     TrajectoryFileError,
+    WriteError,
 )
 
 
@@ -214,3 +217,22 @@ def test_read_shares_memory_and_keeps_what_is_not_frames() -> None:
     assert np.shares_memory(part.qpos, trajectory.qpos)
     assert (part.n_frames, part.world_id, part.nq, part.nmocap) == (2, 7, 3, 1)
     assert np.array_equal(part.time, trajectory.time[1:3])
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    old, new = make(20), make(4000)
+    old.save(tmp_path / "a.npz")
+    content = (tmp_path / "a.npz").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(content), limits[1]))
+    try:
+        with pytest.raises(WriteError, match=r"The file .*a\.npz cannot be written: File too large"):
+            new.save(tmp_path / "a.npz")
+        with pytest.raises(
+            WriteError, match=r"The file .*b\.npz cannot be written: (Not a directory|File exists)"
+        ):
+            old.save(tmp_path / "a.npz" / "b.npz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == ["a.npz"]
+    assert (tmp_path / "a.npz").read_bytes() == content

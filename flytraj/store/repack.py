@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from flytraj.errors import CorruptDatasetError, DatasetExistsError, InvalidArgumentError
-from flytraj.schema import COORDINATES, Schema, Variable
+from flytraj.schema import COORDINATES, Schema, Variable, as_number_dtype
 from flytraj.store.commit import TimeChunk, commit, whole_block
 from flytraj.store.create import COMPRESSIONS, Claim, Compression, now, read_blob, read_description
 from flytraj.store.description import Description
@@ -129,10 +129,9 @@ class _Converter:
 def _schema(schema: Schema, dtype: DTypeLike | None) -> Schema:
     if dtype is None:
         return schema
-    if np.dtype(dtype).kind != "f":
-        raise InvalidArgumentError(f"dtype must be a floating-point dtype, found {np.dtype(dtype)}.")
+    stored = as_number_dtype("dtype", dtype, kinds="f")
     variables = tuple(
-        replace(v, dtype=np.dtype(dtype)) if v.dtype.kind == "f" and v.name not in COORDINATES else v
+        replace(v, dtype=stored) if v.dtype.kind == "f" and v.name not in COORDINATES else v
         for v in schema.variables
     )
     return replace(schema, variables=variables)
