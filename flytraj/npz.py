@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from flytraj.arrays import write_dataset
-from flytraj.errors import DatasetNotFoundError, InvalidArgumentError, TrajectoryFileError
+from flytraj.errors import DatasetNotFoundError, InvalidArgumentError, TrajectoryFileError, WriteError
 from flytraj.outputs import outside_datasets
 from flytraj.trajectory import RecordedTrajectory, check_trajectories_match_model
 
@@ -33,12 +33,15 @@ def export_npz(ds: xr.Dataset, directory: str | PathLike[str]) -> list[Path]:
 
     Raises:
         InvalidArgumentError: The folder lies in a dataset, or `ds` is no view of one.
+        WriteError: There is a file at `directory`, or one cannot be written.
     """
     if not hasattr(ds, "traj"):
         raise InvalidArgumentError(
             f"A view of a dataset, as open_dataset gives, was expected, found {type(ds).__name__}."
         )
     folder = outside_datasets(directory)
+    if folder.is_file():
+        raise WriteError(f"{folder} is a file: name a folder for the files.")
     paths = []
     for clip in ds.traj.clips():
         path = folder / f"world{clip.world_id:06d}.npz"

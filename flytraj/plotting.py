@@ -95,7 +95,7 @@ def plot_view(
         label: What the legend calls these worlds, which then have one colour.
     """
     kinds = {joint["name"]: str(joint["type"]) for joint in (layout or {}).get("joints", ())}
-    series = [found for name in names for found in find_series(view, kinds, name)]
+    series = [found for name in names for found in find_series(view, kinds, name)] if all(names) else []
     if not series:
         raise InvalidArgumentError(f"Name what to plot, such as {_examples(view)}.")
     if len(series) > _MOST_PANELS:

@@ -28,7 +28,11 @@ def parse_numbers(text: str, what: str) -> list[int]:
         if match is None:
             raise InvalidArgumentError(f"{what} takes numbers and ranges such as 3,7,40-47, found {text!r}.")
         first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < first + _MOST_NUMBERS:
+        if last < first:
             raise InvalidArgumentError(f"{what} {text}: {part.strip()} is no range from low to high.")
+        if last - first >= _MOST_NUMBERS:
+            raise InvalidArgumentError(
+                f"{what} {text}: {part.strip()} names more than {_MOST_NUMBERS:,} numbers."
+            )
         numbers |= dict.fromkeys(range(first, last + 1))
     return list(numbers)

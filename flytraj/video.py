@@ -83,7 +83,9 @@ class VideoWriter:
             self._unfinished = _unfinished(self.path)
             self._unfinished.touch(exist_ok=False)
         except OSError as error:
-            raise VideoError(f"The video {self.path} cannot be written: {error}.") from error
+            raise VideoError(
+                f"The video {self.path} cannot be written: {error.strerror or error}."
+            ) from error
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by abort)
         try:
             self._ffmpeg = subprocess.Popen(
@@ -197,7 +199,9 @@ class VideoWriter:
         try:
             self._unfinished.replace(self.path)
         except OSError as error:
-            raise VideoError(f"The video {self.path} cannot be written: {error}.") from error
+            raise VideoError(
+                f"The video {self.path} cannot be written: {error.strerror or error}."
+            ) from error
 
 
 def write_video(
@@ -249,7 +253,7 @@ def write_png(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        raise VideoError(f"The picture {path} cannot be written: {error}.") from error
+        raise VideoError(f"The picture {path} cannot be written: {error.strerror or error}.") from error
 
 
 def _unfinished(path: Path) -> Path:

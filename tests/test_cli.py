@@ -312,6 +312,7 @@ def test_wrong_uses_get_one_sentence_and_their_code(
     broken = tmp_path / "broken.xml"
     broken.write_text("<mujoco><worldbody>")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "dir.mp4").mkdir()
     (tmp_path / "text.npz").write_text("no archive")
     ft.RecordedTrajectory(np.zeros(1), np.zeros((1, 1)), 25, 1.0).save(tmp_path / "good.npz")
     newer, headless = (_copy_of(dataset, tmp_path / name) for name in ("newer", "headless"))
@@ -361,8 +362,25 @@ def test_wrong_uses_get_one_sentence_and_their_code(
         (3, "text.npz", ("import", tmp_path / "text.npz", "-o", tmp_path / "new.zarr")),
         (5, "exists already: choose another path.", ("import", tmp_path / "good.npz", "-o", dataset)),
         (5, "--overwrite", ("demo", dataset.parent)),
-        (6, "text.npz: File exists", ("export", dataset, tmp_path / "text.npz", "--world", "0")),
+        (6, "text.npz is a file: name a folder", ("export", dataset, tmp_path / "text.npz", "--world", "0")),
+        (
+            6,
+            "text.npz is a file, and no .mp4",
+            ("render", dataset, "-o", tmp_path / "text.npz", "--world", "0"),
+        ),
+        (6, "is a folder: name another", ("render", dataset, "-o", tmp_path / "dir.mp4", "--world", "0")),
         (6, "/proc/none", ("demo", "/proc/none")),
+        (2, "names more than 1,000,000", (*render, "--world", "0-99999999999")),
+        (2, "is no range from low to high", (*render, "--world", "7-3")),
+        (2, "Camera 7 not found in the model. It has: ", (*render, "--world", "0", "--camera", "7")),
+        (2, "--size must be WIDTHxHEIGHT, from one pixel", (*render, "--world", "0", "--size", "0x9")),
+        (2, "Name what to plot, such as fly/x", ("plot", dataset, "-o", tmp_path / "x.svg", "--joint", "")),
+        (2, "--at takes seconds", ("sheet", dataset, "-o", tmp_path / "x.png", "--world", "0", "--at", "")),
+        (
+            2,
+            "float32 cannot hold",
+            ("repack", dataset, tmp_path / "new.zarr", "--precision", "1e-12", "--dtype", "float32"),
+        ),
     ]
     before = sorted(path.name for path in tmp_path.rglob("*"))
     for expected, words, command in cases:

@@ -64,12 +64,12 @@ def test_documented_paths(
     model: mujoco.MjModel, trajectories: list[RecordedTrajectory], tmp_path: Path, kind: Any
 ) -> None:
     one = trajectories[0]
-    render_trajectories(model, one, "fixed", kind(tmp_path / "a" / "one.mp4"), **DRAFT)
+    render_trajectories(model, one, "fixed", kind(tmp_path / "a" / "one.MP4"), **DRAFT)
     render_trajectories(model, [one], CAMERAS, kind(tmp_path / "b.mp4"), **DRAFT)
     render_trajectories(model, one, "fixed", kind(tmp_path / "c"), **DRAFT)
     render_trajectories(model, trajectories[:2], "fixed", kind(tmp_path / "d"), **DRAFT)
     assert files(tmp_path) == [
-        "a/one.mp4",
+        "a/one.MP4",
         "b.mp4/fixed.mp4",
         "b.mp4/tracking.mp4",
         "c/fixed.mp4",

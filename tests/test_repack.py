@@ -163,6 +163,8 @@ def test_what_is_not_finite_or_not_unit_is_kept() -> None:
 def test_a_precision_the_dtype_cannot_hold_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="float16 cannot hold"):
         ft.repack(source, tmp_path / "b", dtype="float16", precision=1e-6)
+    assert not (tmp_path / "b").exists()
+    ft.repack(source, tmp_path / "b", precision=1e-6)
 
 
 def test_an_interrupted_repack_goes_on(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ EXIT_CODES = {
 
 _IN_PYTHON = {
     ', or mode="a" to append, "w" to replace': "",
+    "camera_res must be (height, width)": "--size must be WIDTHxHEIGHT",
     "FreeCamera() works": "--camera free works",
     " (ds.traj.model() where it is embedded)": ", or leave --model out where it is embedded",
 }

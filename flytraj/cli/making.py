@@ -142,7 +142,7 @@ def sheet(
         clips,
         only,
         output,
-        moments=nearest_frames(view, at) if at else None,
+        moments=None if at is None else nearest_frames(view, at),
         grid=layout,
         camera_res=resolution,
         quality="draft" if draft else "normal",

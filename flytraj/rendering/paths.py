@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from flytraj.errors import InvalidArgumentError
+from flytraj.errors import InvalidArgumentError, VideoError
 from flytraj.outputs import outside_datasets
 from flytraj.trajectory import Clip
 
@@ -58,16 +58,21 @@ def checked_output(output_path: str | os.PathLike[str]) -> Path:
 
     Raises:
         InvalidArgumentError: It has the suffix of another kind of file, or lies in a dataset.
+        VideoError: There is a file where the folder would go.
     """
     output = outside_datasets(output_path)
     if output.suffix.lower() in _NO_FOLDERS:
         raise InvalidArgumentError(f"Videos are .mp4 files: name one, or a folder for them, not {output}.")
+    if output.suffix.lower() != ".mp4" and output.is_file():
+        raise VideoError(f"{output} is a file, and no .mp4: name an .mp4 file, or a folder.")
     return output
 
 
 def camera_paths(output: Path, cameras: Sequence[str]) -> dict[str, Path]:
     """Where one video for each camera goes: `output` itself for one camera and `.mp4`, else files in it."""
-    if len(cameras) == 1 and output.suffix == ".mp4":
+    if len(cameras) == 1 and output.suffix.lower() == ".mp4":
+        if output.is_dir():
+            raise VideoError(f"{output} is a folder: name another file for the video.")
         return {cameras[0]: output}
     return _camera_files(output, cameras)
 

@@ -212,7 +212,9 @@ def _resolve_camera(mj_model: mujoco.MjModel, camera: Camera) -> tuple[str, int 
         return camera.name, camera.complete(mj_model)
     if isinstance(camera, int):
         if not 0 <= camera < mj_model.ncam:
-            raise InvalidArgumentError(f"Camera {camera} not found: the model has {mj_model.ncam} cameras.")
+            raise InvalidArgumentError(
+                f"Camera {camera} not found in the model. {_names(mj_model, 'camera')}"
+            )
         return mj_model.camera(camera).name or f"camera{camera}", camera
     if not isinstance(camera, (str, mujoco.MjsCamera)):
         raise InvalidArgumentError(

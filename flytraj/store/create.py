@@ -157,6 +157,11 @@ class Claim:
             raise
         self._unmark()
 
+    def discard(self) -> None:
+        """Remove the dataset that was made, with all that lies in it, and give the store back."""
+        self._clear()
+        self.release()
+
     def _clear(self) -> None:
         """Remove everything but the mark, the root first."""
         self.engine.delete([ROOT])

@@ -84,6 +84,10 @@ def repack(
             if progress is not None:
                 progress(len(blocks) + number + 1, 2 * len(blocks))
         commit(claim.engine, replace(new, info={**new.info, "repack": {**job, "verified": True}}))
+    except BaseException:
+        if not new.n_frames and claim.existing is None:
+            claim.discard()
+        raise
     finally:
         claim.engine.unlock()
 
