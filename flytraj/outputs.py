@@ -24,6 +24,6 @@ def outside_datasets(path: str | os.PathLike[str]) -> Path:
             continue
         if is_dataset:
             raise InvalidArgumentError(
-                f"{output} would lie in the dataset {folder}: write it somewhere else."
+                f"What is written to {output} would lie in the dataset {folder}: write it somewhere else."
             )
     return output
