@@ -200,7 +200,7 @@ def test_camera_ids() -> None:
     for wrong, words in [
         ("side", r"'side' not found in the model\. It has: fixed, tracking\."),
         ([], "At least one camera"),
-        (2, "the model has 2 cameras"),
+        (2, r"Camera 2 not found in the model\. It has: fixed, tracking\."),
         ([None], "found NoneType"),
         ([FreeCamera(), FreeCamera(azimuth=3)], "named 'free'"),
     ]:
