@@ -117,7 +117,7 @@ def _state(
 
 
 def _sim_time(time: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.float64]:
-    sim_time = as_numbers("time", time).astype(np.float64)
+    sim_time = as_numbers("time", time).astype(np.float64, copy=False)
     if sim_time.shape not in ((n_frames,), (n_worlds, n_frames)):
         raise InvalidArgumentError(
             f"time must have shape {(n_frames,)} or {(n_worlds, n_frames)}, found {sim_time.shape}."
@@ -153,7 +153,7 @@ def _check_shapes(schema: Schema, arrays: Mapping[str, NDArray[Any]], n_worlds: 
 
 
 def _episodes(episode: ArrayLike, n_worlds: int, n_frames: int) -> NDArray[np.int32]:
-    numbers = as_numbers("episode", episode).astype(np.int32)
+    numbers = as_numbers("episode", episode).astype(np.int32, copy=False)
     if numbers.shape != (n_worlds, n_frames):
         raise InvalidArgumentError(f"episode must have shape {(n_worlds, n_frames)}, found {numbers.shape}.")
     return numbers
